@@ -50,7 +50,11 @@ def tiny_model(
                 # Three layers, two of them sliding with a window shorter than the test sequences.
                 model = Gemma3ForCausalLM(
                     Gemma3TextConfig(
-                        **shape, num_hidden_layers=3, head_dim=8, sliding_window=5, sliding_window_pattern=3
+                        **shape,
+                        num_hidden_layers=3,
+                        head_dim=8,
+                        sliding_window=5,
+                        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                     )
                 )
             case _:
@@ -58,6 +62,6 @@ def tiny_model(
         with torch.no_grad():
             probe = torch.randint(3, vocab_size, (4, 16))
             scale = spread / model(probe).logits.std()
-            gain = model.get_decoder().norm.weight
+            gain = model.get_parameter("model.norm.weight")
             gain.copy_((1 + gain) * scale - 1 if architecture == "gemma3" else gain * scale)
     return model.to(dtype).eval()  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class Prompt:
     answer: str = ""
     """The reference answer, in the verifier's own format."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Whatever else the verifier needs (tests, task entry, instruction list) and columns for reports; JSON values only."""
+    """Whatever else the verifier needs (tests, task entry, instruction list) and columns for reports; JSON values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class RolloutGroup:
     counts: Ints
     """i32[M], rollouts that pass through the node"""
     logprobs: Floats | None
-    """[M], log p(token | prefix) under the sampling policy at the sampling temperature; None where the source recorded none"""
+    """[M], log p(token | prefix) under the sampling policy at the sampling temperature; None if not recorded"""
     undrawn2: Floats | None
     """[M+1], sum of p(a | node)^2 over the tokens not drawn there; entry 0 is the prompt, entry i+1 is node i"""
     ends: Ints
@@ -289,7 +289,7 @@ def _check_rows(prompt: Prompt, rows: list[Ints], finish: list[int], values: lis
 
 
 class _TrieBuilder:
-    """Adds sequences in sorted order; each shares its longest common prefix with the one before it, so only the rest is new."""
+    """Adds sequences in sorted order: each shares a prefix with the one before it, and only the rest is new."""
 
     def __init__(self) -> None:
         self.previous = _no_tokens()
@@ -341,7 +341,7 @@ class _TrieBuilder:
 
 
 def _depth_first_positions(tokens: NDArray[Any], parents: NDArray[Any]) -> Ints:
-    """Where each node goes when nodes are visited depth first, children by token id. Works level by level, not node by node."""
+    """Where each node goes when nodes are visited depth first, children by token id; computed level by level."""
     size = len(tokens)
     depth = np.zeros(size, np.int64)
     for i, parent in enumerate(parents.tolist()):
@@ -374,7 +374,8 @@ def merge(first: RolloutGroup, second: RolloutGroup) -> RolloutGroup:
         raise ValueError(f"cannot merge rollouts of prompt {first.prompt.id} with those of {second.prompt.id}")
     if first.policy_version != second.policy_version:
         raise ValueError(
-            f"prompt {first.prompt.id}: cannot merge rollouts of policy versions {first.policy_version} and {second.policy_version}"
+            f"prompt {first.prompt.id}: cannot merge rollouts of two policy versions, "
+            f"{first.policy_version} and {second.policy_version}"
         )
     into_first, fresh = _match(first, second)
     remap = into_first.copy()
