@@ -1,0 +1,1 @@
+"""Advantages, losses, selection, shaping and schedules: plain functions in literal dictionaries."""

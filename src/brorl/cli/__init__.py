@@ -1,0 +1,28 @@
+"""The command line: every verb is a thin call into the library.
+
+One file per family of verbs. Verbs import what they need when they run, so that ``brorl --help`` loads no torch.
+"""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from brorl.errors import UserError
+
+app = typer.Typer(
+    name="brorl",
+    help="RL from verifiable rewards with hundreds of rollouts per prompt.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; a user's error is one message on stderr and exit code 1."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {error}")
+        sys.exit(1)

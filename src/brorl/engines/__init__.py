@@ -1,0 +1,1 @@
+"""Rollout engines: what draws the groups."""

@@ -1,0 +1,1 @@
+"""The policy's forward pass, loss and update on tries."""

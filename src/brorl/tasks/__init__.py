@@ -1,0 +1,1 @@
+"""Where prompts come from: files, Reasoning Gym, and weighted mixtures of them."""

@@ -1,0 +1,1 @@
+"""Graders: plain functions (prompt, response) -> Score, and the pool of processes that runs them."""
