@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How rollouts are drawn. `top_p` and `top_k` are for evaluation only: training needs the unchanged distribution."""
+    """How rollouts are drawn. `top_p` and `top_k` are for evaluation only: training samples unchanged."""
 
     max_new_tokens: int
     stop_token_ids: tuple[int, ...]
