@@ -1,0 +1,55 @@
+"""Dynamic sampling: which groups are trained on, with exact accounting of what was generated and what was kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from brorl.group import Fate, ScoredGroup
+
+
+def is_constant(group: ScoredGroup, correct_threshold: float = 1.0) -> bool:
+    """All scored rollouts right, all wrong, or none scored: the group carries no signal.
+
+    Decided on *correctness*, the unshaped reward against a threshold, so that a length bonus cannot make a hopeless
+    prompt look useful. Source: BroRL 4.2, the set B' (0 < number correct < N).
+    """
+    return group.successes(correct_threshold) in (0, group.scored_rollouts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The groups of one step, each with its fate."""
+
+    trained: tuple[ScoredGroup, ...]
+    set_aside: tuple[ScoredGroup, ...]
+    """constant and surplus groups, in prompt order"""
+
+    @property
+    def generated_rollouts(self) -> int:
+        return sum(g.group.rollouts for g in (*self.trained, *self.set_aside))
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the generated rollouts that lie in groups with signal, surplus included (the paper's Table 2)."""
+        usable = sum(g.group.rollouts for g in self.trained)
+        usable += sum(g.group.rollouts for g in self.set_aside if g.fate is Fate.SURPLUS)
+        return usable / self.generated_rollouts if self.generated_rollouts else 0.0
+
+
+def select(
+    groups: Sequence[ScoredGroup], *, wanted: int, correct_threshold: float = 1.0, drop_constant: bool = True
+) -> Selection:
+    """Keep the first `wanted` groups with signal, in the order given (prompt order, never completion order).
+
+    Args:
+        drop_constant: False trains on every group up to `wanted`; a constant group then adds nothing but its KL term.
+    """
+    trained: list[ScoredGroup] = []
+    aside: list[ScoredGroup] = []
+    for group in groups:
+        if drop_constant and is_constant(group, correct_threshold):
+            aside.append(replace(group, fate=Fate.CONSTANT))
+        elif len(trained) < wanted:
+            trained.append(replace(group, fate=Fate.TRAINED))
+        else:
+            aside.append(replace(group, fate=Fate.SURPLUS))
+    return Selection(trained=tuple(trained), set_aside=tuple(aside))

@@ -1,0 +1,136 @@
+"""Groups on disk: one Parquet file per step, a row per group, a list column per array; knows nothing of runs."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from brorl.errors import DataError
+from brorl.group import Fate, Prompt, RolloutGroup, ScoredGroup
+
+_ARRAYS = {
+    "token_ids": np.int32,
+    "tokens": np.int32,
+    "parents": np.int32,
+    "counts": np.int32,
+    "logprobs": np.float32,
+    "undrawn2": np.float32,
+    "ends": np.int32,
+    "end_counts": np.int32,
+    "finish": np.uint8,
+    "rewards": np.float32,
+    "outcomes": np.uint8,
+}
+
+
+def _row(scored: ScoredGroup) -> dict[str, Any]:
+    group, prompt = scored.group, scored.group.prompt
+    return {
+        "prompt_id": prompt.id,
+        "text": prompt.text,
+        "verifier": prompt.verifier,
+        "answer": prompt.answer,
+        "meta": json.dumps(dict(prompt.meta), ensure_ascii=False),
+        "policy_version": group.policy_version,
+        "fate": str(scored.fate),
+        "parts": json.dumps({name: values.tolist() for name, values in scored.parts.items()}),
+        "token_ids": prompt.token_ids,
+        "tokens": group.tokens,
+        "parents": group.parents,
+        "counts": group.counts,
+        "logprobs": group.logprobs,
+        "undrawn2": group.undrawn2,
+        "ends": group.ends,
+        "end_counts": group.end_counts,
+        "finish": group.finish,
+        "rewards": scored.rewards,
+        "outcomes": scored.outcomes,
+    }
+
+
+def _column(name: str, rows: list[dict[str, Any]]) -> pa.Array:
+    values = [row[name] for row in rows]
+    if name not in _ARRAYS:
+        return pa.array(values)
+    dtypes = {value.dtype for value in values if value is not None}
+    dtype = np.float64 if np.dtype(np.float64) in dtypes else _ARRAYS[name]
+    return pa.array(values, pa.list_(pa.from_numpy_dtype(np.dtype(dtype))))
+
+
+def write_groups(path: Path, groups: Sequence[ScoredGroup]) -> None:
+    """Write groups to a Parquet file, through a temporary name, so that the file is whole or absent.
+
+    Log-probabilities of float64 engines stay float64. Raises OSError as the file system does.
+    """
+    rows = [_row(group) for group in groups]
+    names = list(rows[0]) if rows else []
+    table = pa.table({name: _column(name, rows) for name in names})
+    partial = path.with_name(path.name + ".partial")
+    try:
+        pq.write_table(table, partial, compression="zstd")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_groups(path: Path) -> list[ScoredGroup]:
+    """Read the groups of a file that `write_groups` made.
+
+    Raises:
+        DataError: the file is missing, damaged, or not one of ours.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: cannot be read as a Parquet file of rollout groups ({error})") from error
+    if not table.num_columns:
+        return []
+    missing = {"prompt_id", *_ARRAYS} - set(table.column_names)
+    if missing:
+        raise DataError(f"{path}: not a file of rollout groups; it lacks the columns {', '.join(sorted(missing))}")
+    return [_group(row) for row in table.to_pylist()]
+
+
+def _group(row: dict[str, Any]) -> ScoredGroup:
+    def array(name: str) -> Any:
+        return np.asarray(row[name], _ARRAYS[name])
+
+    def floats(name: str) -> Any:
+        if row[name] is None:
+            return None
+        values = np.asarray(row[name], np.float64)
+        narrow = values.astype(np.float32)
+        return narrow if np.array_equal(narrow.astype(np.float64), values, equal_nan=True) else values
+
+    prompt = Prompt(
+        id=row["prompt_id"],
+        text=row["text"],
+        token_ids=array("token_ids"),
+        verifier=row["verifier"],
+        answer=row["answer"],
+        meta=json.loads(row["meta"]),
+    )
+    group = RolloutGroup(
+        prompt=prompt,
+        policy_version=row["policy_version"],
+        tokens=array("tokens"),
+        parents=array("parents"),
+        counts=array("counts"),
+        logprobs=floats("logprobs"),
+        undrawn2=floats("undrawn2"),
+        ends=array("ends"),
+        end_counts=array("end_counts"),
+        finish=array("finish"),
+    )
+    return ScoredGroup(
+        group=group,
+        rewards=array("rewards"),
+        outcomes=array("outcomes"),
+        parts={name: np.asarray(values, np.float32) for name, values in json.loads(row["parts"]).items()},
+        fate=Fate(row["fate"]),
+    )
