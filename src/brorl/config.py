@@ -1,0 +1,323 @@
+"""The recipe: everything that makes one run, as typed data.
+
+A recipe is a YAML file. Unknown keys are errors that name the nearest known one. Parts that are functions (advantage,
+loss, KL, correction) are named, their keyword arguments beside the name: ``loss: {name: clipped, eps_high: 0.27}``;
+the function's own signature is the schema, checked in `brorl.build`. This file loads no torch.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from brorl.errors import RecipeError
+
+
+class Settings(BaseModel):
+    """Base of every section: immutable, and strict about keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Ref(Settings):
+    """A function by name with its keyword arguments; a bare string is a name without arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def args(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+def _ref(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Named = Annotated[Ref, BeforeValidator(_ref)]
+
+
+class GymTask(Settings):
+    """Prompts from one Reasoning Gym task."""
+
+    kind: Literal["gym"]
+    task: str
+    args: dict[str, Any] = {}
+    """the task's own configuration, such as ``{min_terms: 2, max_terms: 4}``"""
+    weight: PositiveFloat = 1.0
+    size: PositiveInt | None = None
+    """distinct training prompts; none means an endless stream"""
+    reward: Literal["binary", "partial"] = "binary"
+
+
+class FileTask(Settings):
+    """Prompts from a JSONL or Parquet file."""
+
+    kind: Literal["file"]
+    path: Path
+    heldout_path: Path | None = None
+    """a second file for evaluation; without it, held-out rows are split off `path` by content hash"""
+    verifier: str = "math"
+    columns: dict[str, str] = {}
+    """names of the columns that hold id, question, messages and answer, where they are not called so"""
+    weight: PositiveFloat = 1.0
+
+
+Task = Annotated[GymTask | FileTask, Field(discriminator="kind")]
+
+
+class ModelSettings(Settings):
+    path: str = "brorl-tiny"
+    """a Hugging Face model directory, or brorl-tiny, the bundled model"""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    warm_optimizer: bool = True
+    """start AdamW from the state stored beside the model, if there is one"""
+
+
+class PromptSettings(Settings):
+    template: str = "{question}"
+    chat: bool | None = None
+    """apply the tokenizer's chat template; none means: where there is one"""
+    assistant_prefix: str = ""
+    """text that opens the assistant's turn"""
+    max_tokens: PositiveInt | None = None
+    overlong: Literal["error", "drop"] = "error"
+
+
+class RolloutSettings(Settings):
+    per_prompt: PositiveInt = 512
+    """N"""
+    prompts_per_step: PositiveInt = 64
+    """P"""
+    max_new_tokens: PositiveInt = 64
+    temperature: PositiveFloat = 1.0
+    kv_budget_mib: Annotated[int, Field(ge=16)] = 1024
+
+
+class VerificationSettings(Settings):
+    workers: PositiveInt = 2
+    deadline_seconds: PositiveFloat = 5.0
+    memory_mib: Annotated[int, Field(ge=128)] = 1024
+    correct_threshold: float = 1.0
+    """an unshaped reward at or above it counts as correct"""
+    max_error_share: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """a step in which more rollouts than this could not be scored stops the run"""
+
+
+class SelectionSettings(Settings):
+    drop_constant: bool = True
+    """dynamic sampling: groups that are all right or all wrong are not trained on"""
+    max_rounds: PositiveInt = 4
+    """sampling rounds per step until enough groups carry signal"""
+    carry_surplus: bool = False
+    """usable groups beyond P enter the next step"""
+
+
+class AlgorithmSettings(Settings):
+    advantage: Named = Ref(name="reinforce_pp_baseline")
+    loss: Named = Ref(name="clipped")
+    aggregation: Literal["token_mean", "sequence_mean", "prompt_mean", "constant"] = "token_mean"
+    correction: Named = Ref(name="icepop")
+    kl: Named = Ref(name="k2")
+    kl_weight: NonNegativeFloat = 1e-4
+    minibatches: PositiveInt = 4
+    """optimizer steps per step, whatever N is"""
+    truncated: Literal["zero", "mask"] = "zero"
+    """a response cut at the length limit scores 0, or is left out of the update"""
+
+
+class OptimizerSettings(Settings):
+    lr: NonNegativeFloat = 1e-6
+    base_samples: PositiveInt | None = None
+    """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P * N / base_samples)"""
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: NonNegativeInt = 0
+    weight_decay: NonNegativeFloat = 0.01
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    max_grad_norm: PositiveFloat = 1.0
+    max_nodes: Annotated[int, Field(ge=8)] = 1024
+    """trie nodes per micro-batch row: memory, never the result, depends on it"""
+
+
+class ReferenceSettings(Settings):
+    reset_every: PositiveInt | None = None
+    """steps after which the reference policy becomes the current one"""
+    clear_optimizer: bool = False
+    """ProRL v1 clears the optimizer at a reset, v2 keeps it"""
+
+
+class EvaluationSettings(Settings):
+    every: NonNegativeInt = 0
+    """steps between evaluations during the run; 0 means only before and after"""
+    heldout_prompts: NonNegativeInt = 128
+    training_prompts: NonNegativeInt = 128
+    rollouts: PositiveInt = 128
+    """per prompt; at least the largest k"""
+    ks: tuple[int, ...] = (1, 64)
+    temperature: PositiveFloat = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _enough_rollouts(self) -> "EvaluationSettings":
+        if max(self.ks, default=1) > self.rollouts:
+            raise ValueError(f"pass@{max(self.ks)} needs at least {max(self.ks)} rollouts, not {self.rollouts}")
+        return self
+
+
+class CheckpointSettings(Settings):
+    every: PositiveInt = 1
+    keep: PositiveInt = 2
+
+
+class Recipe(Settings):
+    """One run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    seed: int = 0
+    steps: PositiveInt
+    model: ModelSettings = ModelSettings()
+    prompt: PromptSettings = PromptSettings()
+    tasks: tuple[Task, ...]
+    rollouts: RolloutSettings = RolloutSettings()
+    verification: VerificationSettings = VerificationSettings()
+    selection: SelectionSettings = SelectionSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    reference: ReferenceSettings = ReferenceSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+
+    @property
+    def samples_per_step(self) -> int:
+        return self.rollouts.per_prompt * self.rollouts.prompts_per_step
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "Recipe":
+        if not self.tasks:
+            raise ValueError("tasks: name at least one, such as {kind: gym, task: chain_sum}")
+        if self.rollouts.per_prompt < 2:
+            raise ValueError("rollouts.per_prompt = 1 leaves a group baseline nothing to compare with: use 2 or more")
+        if self.algorithm.kl_weight == 0 and self.reference.reset_every is not None:
+            raise ValueError("reference.reset_every has no effect while algorithm.kl_weight is 0: drop one of them")
+        if self.selection.carry_surplus and not self.selection.drop_constant:
+            raise ValueError("selection.carry_surplus has no effect while selection.drop_constant is false")
+        if self.algorithm.minibatches > self.rollouts.prompts_per_step:
+            raise ValueError(
+                f"algorithm.minibatches = {self.algorithm.minibatches} needs at least as many prompts per step, "
+                f"not {self.rollouts.prompts_per_step}"
+            )
+        return self
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file and apply dotted overrides such as ``rollouts.per_prompt=16``.
+
+    Raises:
+        RecipeError: the file is missing, not YAML, or does not describe a run; the message names each key at fault.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot read the recipe ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of settings, such as 'steps: 20'")
+    settings = cast(dict[str, Any], data)
+    for override in overrides:
+        _apply(settings, override)
+    return parse_recipe(settings, source=str(path))
+
+
+def parse_recipe(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
+    """Build a recipe from plain data.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(tuple(e["loc"]), e["type"], e["msg"], e["input"]) for e in error.errors()]
+        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The resolved recipe as YAML that `load_recipe` reads back to the same recipe."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The dotted keys in which two recipes differ, with both values."""
+    left, right = _flatten(first.model_dump(mode="json")), _flatten(second.model_dump(mode="json"))
+    return {k: (left.get(k), right.get(k)) for k in sorted({*left, *right}) if left.get(k) != right.get(k)}
+
+
+def _flatten(data: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(data, dict) and data:
+        section = cast(dict[str, Any], data)
+        parts = [_flatten(value, f"{prefix}.{key}" if prefix else key) for key, value in section.items()]
+        return {key: value for part in parts for key, value in part.items()}
+    return {prefix: data}
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise RecipeError(f"override {override!r}: write it as key=value, such as rollouts.per_prompt=16")
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        inner: object = data.setdefault(section, {})
+        if isinstance(inner, str):
+            inner = data[section] = {"name": inner}  # a bare function name gains arguments
+        if not isinstance(inner, dict):
+            raise RecipeError(f"override {override!r}: {section} is not a section of the recipe")
+        data = cast(dict[str, Any], inner)
+    try:
+        data[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"override {override!r}: the value is not valid YAML") from error
+
+
+def _explain(loc: tuple[Any, ...], kind: str, message: str, value: Any) -> str:
+    where = ".".join(str(part) for part in loc if part not in ("gym", "file"))
+    if kind == "extra_forbidden":
+        known = _known_keys(loc[:-1])
+        near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+        return f"unknown key {where!r}; {hint}"
+    if kind.startswith("union_tag"):
+        return f"{where}: say which kind of task it is, 'kind: gym' or 'kind: file'"
+    if kind == "missing":
+        return f"{where!r} is missing"
+    if kind == "value_error":
+        return f"{where + ': ' if where else ''}{message.removeprefix('Value error, ')}"
+    return f"{where}: {message} (it is {value!r})"
+
+
+def _known_keys(loc: tuple[Any, ...]) -> list[str]:
+    """The keys that are allowed at a place in the recipe."""
+    current: type[BaseModel] = Recipe
+    for part in loc:
+        if part in ("gym", "file"):
+            current = {"gym": GymTask, "file": FileTask}[part]
+        elif isinstance(part, str) and part in current.model_fields:
+            annotation = current.model_fields[part].annotation
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                current = annotation
+    return list(current.model_fields)

@@ -1,0 +1,190 @@
+"""A run on disk: one directory that holds everything a run was, is, and needs to go on.
+
+    config.yaml        the resolved recipe
+    run.json           versions, commit, host, status
+    metrics.jsonl      a line per step
+    groups/            step_<s>.parquet, every group of the step with its fate
+    evals/             step_<s>_<set>.parquet and .json
+    checkpoints/       step_<s>/, each a Hugging Face model directory with the trainer's state beside it
+
+Every file is written whole under a temporary name and renamed, or appended to line by line. `cut_back` removes what
+lies after a checkpoint, so that a resumed run continues exactly where that checkpoint stands.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from brorl.config import Recipe, dump_recipe, load_recipe
+from brorl.errors import RunError
+from brorl.group import ScoredGroup
+from brorl.storage import write_groups
+
+_RECORDED = ("brorl", "numpy", "torch", "transformers", "reasoning-gym", "math-verify")
+
+
+class RunDirectory:
+    """Paths and writes of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.info = path / "run.json"
+        self.metrics = path / "metrics.jsonl"
+        self.groups = path / "groups"
+        self.evals = path / "evals"
+        self.checkpoints = path / "checkpoints"
+
+    @classmethod
+    def create(cls, recipe: Recipe, *, parent: Path = Path("runs"), path: Path | None = None) -> "RunDirectory":
+        """Start a run in `path`, or in ``parent/<recipe>-<n>`` with the first free n.
+
+        Raises:
+            RunError: `path` already holds something, or cannot be written.
+        """
+        try:
+            if path is None:
+                path = _first_free(parent, recipe.name)
+            elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunError(
+                    f"{path}: already holds a run; continue it with --resume {path}, or name another directory"
+                )
+            run = cls(path)
+            for directory in (run.path, run.groups, run.evals, run.checkpoints):
+                directory.mkdir(parents=True, exist_ok=True)
+            write_text(run.config, dump_recipe(recipe))
+        except OSError as error:
+            raise RunError(f"{path or parent}: cannot write a run there ({error.strerror})") from error
+        run.note(status="created", created=_now(), **_environment())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """An existing run.
+
+        Raises:
+            RunError: there is no run at `path`.
+        """
+        run = cls(path)
+        if not run.config.is_file() or not run.info.is_file():
+            raise RunError(f"{path}: not a run directory (no config.yaml and run.json); give the directory of a run")
+        return run
+
+    def recipe(self) -> Recipe:
+        """The resolved recipe this run was started with."""
+        return load_recipe(self.config)
+
+    def read_info(self) -> dict[str, Any]:
+        return json.loads(self.info.read_text(encoding="utf-8")) if self.info.exists() else {}
+
+    def note(self, **fields: Any) -> None:
+        """Set fields of run.json."""
+        write_json(self.info, {**self.read_info(), **fields, "updated": _now()})
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Add one line to metrics.jsonl and see it onto the disk."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All complete lines; a line cut off by a crash is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1] if line]
+
+    def group_file(self, step: int) -> Path:
+        return self.groups / f"step_{step:06d}.parquet"
+
+    def write_step(self, step: int, groups: Sequence[ScoredGroup]) -> None:
+        """Store every group of a step."""
+        write_groups(self.group_file(step), groups)
+
+    def cut_back(self, step: int) -> None:
+        """Remove what was recorded at `step` or later (steps count from 0), and leftovers of unfinished writes."""
+        kept = [record for record in self.read_metrics() if record["step"] < step]
+        if self.metrics.exists():
+            write_text(self.metrics, "".join(json.dumps(record, allow_nan=True) + "\n" for record in kept))
+        for file in [*self.groups.iterdir(), *self.evals.iterdir()]:
+            number = file.name.removeprefix("step_").split("_")[0].split(".")[0]
+            limit = step if file.parent == self.groups else step + 1
+            if file.name.endswith(".partial") or (number.isdigit() and int(number) >= limit):
+                file.unlink()
+        for leftover in self.checkpoints.glob(".*"):
+            shutil.rmtree(leftover)
+
+
+def _first_free(parent: Path, name: str) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    n = 1
+    while True:
+        try:
+            (parent / f"{name}-{n}").mkdir()
+        except FileExistsError:
+            n += 1
+        else:
+            return parent / f"{name}-{n}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: temporary name, fsync, rename."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """`write_text` of indented JSON."""
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _environment() -> dict[str, Any]:
+    installed = {d.metadata["Name"].lower(): d.version for d in metadata.distributions() if d.metadata["Name"]}
+    return {
+        "command": sys.argv,
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: installed[name] for name in _RECORDED if name in installed},
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree in use, with + when it is modified; none when installed elsewhere."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        )
+        dirty = subprocess.run(
+            ["git", "-C", str(here), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() + ("+" if dirty.stdout.strip() else "")
