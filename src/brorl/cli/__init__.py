@@ -26,3 +26,6 @@ def main() -> None:
     except UserError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {error}")
         sys.exit(1)
+
+
+from brorl.cli import models as models  # noqa: E402  (verbs register themselves on `app`)
