@@ -1,0 +1,1 @@
+"""Reading and comparing mathematical answers: extraction, lexer, parser, evaluation, comparison. Nothing is executed."""

@@ -1,0 +1,104 @@
+"""When two values are the same: by structure, exactly as rationals, or by agreement at random points.
+
+Agreement of two analytic expressions at random points to 30 of 50 digits is proof for every practical purpose
+(Schwartz-Zippel for the rational ones), costs microseconds, and cannot hang as symbolic simplification does.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+from brorl.verifiers.mathematics.evaluation import OutOfReach, Point, exact, only_integers, variables
+from brorl.verifiers.mathematics.syntax import Node, Number
+
+DECIMAL_TOLERANCE = Fraction(1, 1_000_000)
+"""relative, and only between a decimal and a decimal"""
+_POSITIVE_POINTS = 3
+_POINTS = 5
+
+
+def same_value(first: Node, second: Node) -> bool:
+    """Whether two scalar expressions are equal (at positive points, and wherever else both are real)."""
+    if first == second:
+        return True
+    one, other = exact(first), exact(second)
+    if one is not None and other is not None:
+        if one == other:
+            return True
+        if not (is_decimal(first) and is_decimal(second)):
+            return False
+        return abs(one - other) <= DECIMAL_TOLERANCE * max(abs(one), abs(other))
+    if variables(first) != variables(second):
+        return False
+    agreement = _agree(first, second)
+    return agreement if agreement is not None else ordered(first) == ordered(second)
+
+
+def is_decimal(node: Node) -> bool:
+    """True for a literal written as a decimal, also with a sign, a percent sign, or times a power of ten."""
+    if node.kind == "number" and isinstance(node.data, Number):
+        return node.data.decimal
+    if node.kind in ("negate", "percent", "degree"):
+        return is_decimal(node.args[0])
+    if node.kind == "multiply" and len(node.args) == 2:
+        return is_decimal(node.args[0]) and node.args[1].kind == "power" and exact(node.args[1].args[0]) == 10
+    return False
+
+
+def ordered(node: Node) -> Node:
+    """The same tree with the operands of sums and products in one order."""
+    args = tuple(map(ordered, node.args))
+    return node._replace(args=tuple(sorted(args, key=repr)) if node.kind in ("add", "multiply") else args)
+
+
+def close(one: Any, other: Any) -> bool:
+    """Equal to 30 significant digits."""
+    return abs(one - other) <= max(abs(one), abs(other)) * 10**-30
+
+
+def _agree(first: Node, second: Node) -> bool | None:
+    """Agreement at random points; None where the expressions cannot be evaluated."""
+    integers = only_integers(first) or only_integers(second)
+    if not variables(first):
+        return _agree_at(Point(0), first, second) and _agree_at(Point(0, digits=120), first, second)
+    verdicts = list[bool]()
+    for index in range(_POINTS):
+        verdict = _agree_at(Point(index, integers=integers), first, second, real_only=index >= _POSITIVE_POINTS)
+        if verdict is False:
+            return False
+        if verdict is not None and index < _POSITIVE_POINTS:
+            verdicts.append(verdict)
+    return True if len(verdicts) >= 2 else None
+
+
+def _agree_at(point: Point, first: Node, second: Node, *, real_only: bool = False) -> bool | None:
+    try:
+        one, other = point.value(first), point.value(second)
+    except OutOfReach:
+        return None
+    im = point.context.im
+    if real_only and (abs(im(one)) > abs(one) * 10**-30 or abs(im(other)) > abs(other) * 10**-30):
+        return None
+    return close(one, other)
+
+
+def proportional(first: Node, second: Node, *, positive: bool) -> bool:
+    """Whether two expressions differ only by a constant factor, neither being zero: the test for equations."""
+    if variables(first) != variables(second):
+        return False
+    ratio: Any = None
+    seen = 0
+    for index in range(_POINTS):
+        point = Point(index)
+        try:
+            one, other = point.value(first), point.value(second)
+        except OutOfReach:
+            continue
+        if not one or not other:
+            if bool(one) != bool(other):
+                return False
+            continue
+        ratio = one / other if ratio is None else ratio
+        if not close(one / other, ratio) or (positive and not point.context.re(ratio) > 0):
+            return False
+        seen += 1
+    return seen >= _POSITIVE_POINTS

@@ -1,0 +1,99 @@
+"""An answer's text as something to compare: its readings as mathematics, or its words."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from brorl.verifiers.mathematics.answers import same_answer
+from brorl.verifiers.mathematics.evaluation import OutOfReach
+from brorl.verifiers.mathematics.extraction import last_box
+from brorl.verifiers.mathematics.lexer import NotMathematics, join_thousands, plain
+from brorl.verifiers.mathematics.parser import parse
+from brorl.verifiers.mathematics.syntax import Node
+
+
+class Reading(NamedTuple):
+    """How a text may be read. Two texts are equal if a reading of one equals a reading of the other."""
+
+    key: str
+    """the text without spacing and markup: equal keys are equal answers"""
+    words: str
+    """lower-case words, for answers in words; empty for mathematics"""
+    trees: tuple[Node, ...]
+
+
+_WRAPPED = re.compile(r"^\\(?:text|textbf|textrm|mbox|mathrm|mathbf|boxed|fbox)\s*\{([^{}]*)\}$")
+_STYLES = re.compile(r"\\(?:text|textbf|textrm|textit|mbox|mathrm|mathbf|boldsymbol|operatorname)\s*\{([^{}]*)\}")
+_SPACING = re.compile(r"\\(?:[,;:! ]|left(?![a-z])|right(?![a-z])|displaystyle|quad|qquad|[()\[\]])|(?<!\\)\$|~")
+_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?\s*(?:[ap]\.?\s?m\.?)?", re.IGNORECASE)
+_PLAIN_LIST = re.compile(r"\d,\d{3}(?!\d)|\d \d{3}(?!\d)")
+_PROSE = re.compile(r"[a-z0-9:.,'()/ -]*")
+_ARTICLES = frozenset(("a", "an", "the"))
+
+
+@lru_cache(maxsize=8192)
+def read(text: str) -> Reading:
+    """All readings of one answer's text. Never raises; a text that is not mathematics has no tree."""
+    text = _unwrap(plain(text))
+    key = _key(text)
+    if _CLOCK.fullmatch(key):
+        return Reading(key, re.sub(r"[\s.]", "", key).lower(), ())
+    trees = list[Node]()
+    for variant in dict.fromkeys((join_thousands(text), text) if _PLAIN_LIST.search(text) else (text,)):
+        try:
+            trees.append(parse(variant))
+        except (NotMathematics, OutOfReach, RecursionError):
+            continue
+    return Reading(key, "" if trees and not key.isalpha() else _words(key), tuple(trees))
+
+
+def same_reading(first: Reading, second: Reading) -> bool:
+    """Whether two answers are equal in some reading."""
+    if first.key == second.key:
+        return bool(first.key)
+    if first.words and first.words == second.words:
+        return True
+    try:
+        return any(same_answer(one, other) for one in first.trees for other in second.trees)
+    except (OutOfReach, NotMathematics, RecursionError):
+        return False
+
+
+def _unwrap(text: str) -> str:
+    """Without delimiters, markup and sentence punctuation around the answer."""
+    text = text.strip().strip("*_`\"").strip()
+    if "\\boxed" in text:
+        box = last_box(text)
+        text = box.text if box is not None and box.text else text
+    if text.count("$") % 2 == 1:
+        text = re.sub(r"^(-?)\$(?=\s*[\d.])", r"\1\\$", text)  # $45: the currency, not a delimiter
+    for _ in range(4):
+        before = text
+        text = text.strip().removesuffix("\\\\").rstrip(" .,;:\n\t").strip("$").strip()
+        for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
+            if text.startswith(opening) and text.endswith(closing) and text.count(opening) == 1:
+                text = text[2:-2].strip()
+        match = _WRAPPED.match(text)
+        text = match.group(1) if match else text
+        if text == before:
+            break
+    return re.sub(r"\b(?:np|math)\.(?=[a-z])", "", text)
+
+
+def _key(text: str) -> str:
+    text = _STYLES.sub(r"\1", text)
+    text = _SPACING.sub(" ", text).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    text = re.sub(r"(?<![A-Za-z0-9])\s+|\s+(?![A-Za-z0-9])", "", re.sub(r"\s+", " ", text.strip()))
+    return text.strip(" .,;*")
+
+
+def _words(key: str) -> str:
+    """Words compared without case, articles and punctuation; a single letter keeps its case."""
+    bare = key[1:-1] if key.startswith("(") and key.endswith(")") else key
+    if len(bare) < 2:
+        return bare
+    lower = bare.lower()
+    if not _PROSE.fullmatch(lower) or not re.search(r"[a-z]{2}|\d:\d", lower):
+        return ""
+    kept = [word for word in re.split(r"[\s.,]+", lower) if word and word not in _ARTICLES]
+    return " ".join(kept)
