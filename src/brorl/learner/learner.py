@@ -1,0 +1,230 @@
+"""The learner: log-probabilities of groups, and one optimizer step on a batch of them.
+
+Weights are fixed before a batch is split and every loss is a sum over nodes, so micro-batches only add up.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brorl.algorithms.losses import SEQUENCE_LEVEL
+from brorl.errors import ModelError, RunError
+from brorl.group import Floats, RolloutGroup
+from brorl.learner.logprobs import LOGIT_ROWS, node_logprobs
+from brorl.learner.objective import (
+    NodeTensors,
+    Objective,
+    TrainingGroup,
+    add_metrics,
+    mean_metrics,
+    node_tensors,
+    objective_sum,
+)
+from brorl.learner.tree import micro_batches
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """How the learner trains."""
+
+    objective: Objective = field(default_factory=Objective)
+    temperature: float = 1.0
+    """of the rollouts: every log-probability is taken at it"""
+    betas: tuple[float, float] = (0.9, 0.999)
+    adam_eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    max_nodes: int = 512
+    """nodes per piece of a trie"""
+    max_tokens: int = 8192
+    """tokens per micro-batch, padding included"""
+    logit_rows: int = LOGIT_ROWS
+    """next-token distributions held at once"""
+    gradient_checkpointing: bool = False
+    compute_dtype: torch.dtype | None = None
+    """of matrix products, by autocast; None is that of the weights. Master weights and optimizer stay in float32."""
+
+
+class Learner:
+    """A policy under training, its optimizer, and its reference policy where there is a KL term.
+
+    Weights in half precision become float32 master weights, and half precision the compute dtype. Dropout is off: the
+    ratio of an unchanged policy is 1.
+
+    Raises:
+        ModelError: gradient checkpointing for a model with dropout.
+    """
+
+    def __init__(self, model: PreTrainedModel, settings: LearnerSettings | None = None) -> None:
+        settings = settings or LearnerSettings()
+        if model.dtype in (torch.bfloat16, torch.float16):
+            settings = replace(settings, compute_dtype=settings.compute_dtype or model.dtype)
+            model = model.float()
+        self.settings = settings
+        self.model = model.eval()
+        keeps_reference = settings.objective.kl_coefficient > 0
+        self.reference = copy.deepcopy(model).requires_grad_(False) if keeps_reference else None
+        if settings.gradient_checkpointing:
+            _checkpoint_gradients(model)
+        self.optimizer = self._new_optimizer()
+        self.policy_version = 0
+        self.skipped_steps = 0
+        self.max_nodes, self.max_tokens = settings.max_nodes, settings.max_tokens
+
+    def _new_optimizer(self) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            self.model.parameters(),
+            lr=0.0,
+            betas=self.settings.betas,
+            eps=self.settings.adam_eps,
+            weight_decay=self.settings.weight_decay,
+        )
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The policy's weights by their names in `state_dict`, not copied: use them before the next step."""
+        return self.model.state_dict()
+
+    def reset_reference(self, *, clear_optimizer: bool = False) -> None:
+        """Make the current policy the reference; the optimizer state is kept (ProRL v2) or cleared (v1).
+
+        Raises:
+            RunError: there is no reference policy.
+        """
+        if self.reference is None:
+            raise RunError("there is no reference policy to reset: kl_coefficient is 0")
+        self.reference.load_state_dict(self.model.state_dict())
+        if clear_optimizer:
+            self.optimizer = self._new_optimizer()
+
+    def logprobs(self, groups: Sequence[RolloutGroup], *, reference: bool = False) -> list[Floats]:
+        """[M] per group, log p(token | prefix) of every node under the policy, or under the reference policy.
+
+        Raises:
+            RunError: the reference is asked for and there is none.
+        """
+        model = self.reference if reference else self.model
+        if model is None:
+            raise RunError("there is no reference policy: kl_coefficient is 0")
+        return self._with_less_memory(lambda: self._logprobs(model, groups))
+
+    @torch.no_grad()
+    def _logprobs(self, model: PreTrainedModel, groups: Sequence[RolloutGroup]) -> list[Floats]:
+        offsets = np.cumsum([0, *(group.nodes for group in groups)])
+        flat = torch.zeros(int(offsets[-1]), dtype=model.dtype)
+        for batch in micro_batches(groups, self.max_nodes, self.max_tokens):
+            with self._autocast():
+                values, _ = node_logprobs(model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows)
+            flat[torch.from_numpy(batch.nodes)] = values.cpu().to(flat.dtype)
+        return np.split(flat.numpy(), offsets[1:-1])
+
+    def step(self, batch: Sequence[TrainingGroup], lr: float) -> dict[str, float]:
+        """One optimizer step on the groups of one mini-batch.
+
+        Args:
+            batch: groups whose weights were fixed together.
+            lr: the learning rate of this step.
+
+        Returns:
+            ``loss`` (with the KL term) and ``policy_loss``; means over the token weights: ``kl``, ``entropy``,
+            ``ratio``, ``correction``, ``correction_zero`` (share masked), ``mismatch`` (|log old - log rollout|);
+            ``ratio_max``; ``clip_high``, ``clip_low``, ``clip_dual`` (shares of the absolute advantage);
+            ``grad_norm`` before clipping; ``skipped``, 1 where the gradient was not finite and nothing moved.
+
+        Raises:
+            ValueError: no group, or log-probabilities missing that the objective needs.
+        """
+        sums = self._accumulate(batch)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
+        finite = math.isfinite(norm)
+        if finite:
+            for parameters in self.optimizer.param_groups:
+                parameters["lr"] = lr
+            self.optimizer.step()
+            self.policy_version += 1
+        else:
+            self.skipped_steps += 1
+            warnings.warn(f"gradient norm is {norm}: this step is skipped, the weights stay as they were", stacklevel=2)
+        self.optimizer.zero_grad(set_to_none=True)
+        return mean_metrics(sums) | {"grad_norm": norm, "skipped": float(not finite)}
+
+    def gradient(self, batch: Sequence[TrainingGroup]) -> dict[str, Tensor]:
+        """The gradient of the objective by parameter name, without a step (signal-to-noise estimates, self-tests)."""
+        self._accumulate(batch)
+        found = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        self.optimizer.zero_grad(set_to_none=True)
+        return found
+
+    def _accumulate(self, batch: Sequence[TrainingGroup]) -> dict[str, float]:
+        """Leave the gradient of the whole batch on the parameters; returns the metrics as sums."""
+        if not batch:
+            raise ValueError("a step needs at least one group")
+        objective, groups = self.settings.objective, [item.group for item in batch]
+        current = self.logprobs(groups) if objective.loss in SEQUENCE_LEVEL else None
+        values = node_tensors(batch, objective, self.model.device, self.model.dtype, current)
+        return self._with_less_memory(lambda: self._backward(groups, values))
+
+    def _backward(self, groups: Sequence[RolloutGroup], values: NodeTensors) -> dict[str, float]:
+        self.optimizer.zero_grad(set_to_none=True)
+        sums: dict[str, float] = {}
+        for batch in micro_batches(groups, self.max_nodes, self.max_tokens):
+            nodes = torch.from_numpy(batch.nodes).to(self.model.device)
+            with self._autocast():
+                logprobs, entropies = node_logprobs(
+                    self.model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows
+                )
+            loss, metrics = objective_sum(self.settings.objective, values, nodes, logprobs, entropies)
+            loss.backward()
+            add_metrics(sums, metrics)
+        return sums
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = self.settings.compute_dtype
+        return nullcontext() if dtype is None else torch.autocast(self.model.device.type, dtype=dtype)
+
+    def _with_less_memory(self, work: Callable[[], Result]) -> Result:
+        """Run `work`; when memory runs out, halve the micro-batches and start it again.
+
+        The whole accumulation starts again, not the one micro-batch: a backward pass that fails midway has already
+        added part of its gradient. Micro-batches come largest first, so little is lost.
+        """
+        while True:
+            try:
+                return work()
+            except (MemoryError, RuntimeError) as error:
+                if not _out_of_memory(error) or self.max_tokens <= 1:
+                    raise
+            self.max_nodes, self.max_tokens = max(1, self.max_nodes // 2), self.max_tokens // 2
+            warnings.warn(
+                f"out of memory: repeating with max_nodes {self.max_nodes} and max_tokens {self.max_tokens}; "
+                "set them in the recipe to save the attempt",
+                stacklevel=2,
+            )
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    # PyTorch's CPU allocator raises a plain RuntimeError.
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
+        text in str(error) for text in ("not enough memory", "can't allocate memory")
+    )
+
+
+def _checkpoint_gradients(model: PreTrainedModel) -> None:
+    # Transformers checkpoints in training mode only, and that mode turns dropout on.
+    dropout = {key: value for key, value in model.config.to_dict().items() if "drop" in key and value}
+    if dropout:
+        raise ModelError(f"gradient checkpointing needs a model without dropout; set {dropout} to 0 in its config.json")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()

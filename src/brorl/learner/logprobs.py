@@ -1,0 +1,108 @@
+"""Log-probabilities of trie nodes: one forward pass over a micro-batch, the vocabulary only ever a chunk at a time.
+
+A node's log-normaliser belongs to its parent's distribution, so it is computed once per distinct parent and shared by
+all its children, and so is the entropy.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from brorl.errors import ModelError
+from brorl.learner.tree import MicroBatch, additive_mask, visible
+
+LOGIT_ROWS = 512
+"""Distributions held at once: (rows, V) is the largest tensor of the output layer."""
+
+
+def node_logprobs(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, *, logit_rows: int = LOGIT_ROWS
+) -> tuple[Tensor, Tensor]:
+    """log p(token | prefix) and the entropy of that distribution, for every owned node, at the sampling temperature.
+
+    Args:
+        model: a causal language model whose attention takes a 4-D mask.
+        batch: rows of tries.
+        temperature: logits are divided by it.
+        logit_rows: distributions held at once.
+
+    Returns:
+        logprobs [n] with gradient where it is enabled, and entropies [n] without, in nats; ordered as `batch.nodes`.
+    """
+    hidden = _hidden_states(model, batch)
+    sources = torch.from_numpy(batch.sources).to(hidden.device)
+    rows = hidden.flatten(0, 1)[sources]
+    parents = torch.from_numpy(batch.parents).to(hidden.device)
+    targets = torch.from_numpy(batch.targets).to(hidden.device)
+    starts = torch.arange(0, len(rows), logit_rows)
+    edges = [*torch.searchsorted(torch.from_numpy(batch.parents), starts).tolist(), len(batch.parents)]
+    logprobs: list[Tensor] = []
+    entropies: list[Tensor] = []
+    for start, first, stop in zip(starts.tolist(), edges[:-1], edges[1:], strict=True):
+        chunk = (model, rows[start : start + logit_rows], parents[first:stop] - start, targets[first:stop], temperature)
+        if torch.is_grad_enabled():
+            values, spread = checkpoint(_chunk, *chunk, use_reentrant=False, preserve_rng_state=False)
+        else:
+            values, spread = _chunk(*chunk)
+        logprobs.append(values)
+        entropies.append(spread)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _chunk(
+    model: PreTrainedModel, rows: Tensor, parents: Tensor, targets: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits = head_logits(model, rows) / temperature
+    normaliser = logits.logsumexp(dim=-1)
+    logprobs = logits[parents, targets] - normaliser[parents]
+    # Last, so that the recomputation of the backward pass stops before it.
+    with torch.no_grad():
+        entropy = normaliser - (logits.softmax(dim=-1) * logits).sum(dim=-1)
+    return logprobs, entropy[parents]
+
+
+def head_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """[..., V] in float32 at least: the output layer, and Gemma's soft cap where the configuration has one."""
+    head = model.get_output_embeddings()
+    if head is None:
+        raise ModelError(f"{type(model).__name__} has no output layer: load it as a causal language model")
+    logits = head(hidden)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    cap = model.config.to_dict().get("final_logit_softcapping")
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def _hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """[B, T, H], the decoder's last hidden states."""
+    device = model.device
+    positions = torch.from_numpy(batch.positions).to(device)
+    masks = attention_masks(model, torch.from_numpy(batch.last).to(device), positions)
+    decoder: nn.Module = model.get_decoder()
+    tokens = torch.from_numpy(batch.tokens).to(device)
+    output = decoder(input_ids=tokens, attention_mask=masks, position_ids=positions, use_cache=False)
+    return output.last_hidden_state
+
+
+def attention_masks(model: PreTrainedModel, last: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor]:
+    """Additive ancestors-only masks [B, 1, T, T], in the form the architecture takes: one, or one per kind of layer.
+
+    Raises:
+        ModelError: layers that mix tokens in another way than full or sliding-window attention.
+    """
+    config = model.config.to_dict()
+    window, kinds = config.get("sliding_window"), set(config.get("layer_types") or ())
+    if not kinds <= {"full_attention", "sliding_attention"}:
+        raise ModelError(
+            f"{config.get('model_type')} has layers of kind {', '.join(sorted(kinds))}; training on a trie needs "
+            "full or sliding-window attention: choose a model of another architecture"
+        )
+    dtype = model.dtype
+    if "sliding_attention" in kinds:
+        return {
+            "full_attention": additive_mask(visible(last, positions), dtype),
+            "sliding_attention": additive_mask(visible(last, positions, window), dtype),
+        }
+    # Without a list of layer kinds, a window applies to all layers (Mistral); with it, to none here.
+    return additive_mask(visible(last, positions, None if kinds else window), dtype)
