@@ -1,0 +1,170 @@
+"""Reasoning Gym tasks as sources of rows: any task by name, finite or endless, splits disjoint by content.
+
+Reasoning Gym seeds item i of a data set with ``seed + i``, so data sets with neighbouring seeds share almost all of
+their questions. Here every item has a seed of its own, hashed from (seed, task, split, index, attempt), and a question
+belongs to the held-out split or to training by a hash of its own text: an item that falls on the wrong side is drawn
+again. So no training set, whatever its seed and size, shares a question with any held-out set.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import reasoning_gym
+from reasoning_gym.factory import DATASETS
+
+from brorl.errors import DataError, RecipeError
+from brorl.seeding import derive_seed
+from brorl.tasks.entries import pack
+from brorl.tasks.rows import TaskRow, content_key, fingerprint
+
+Split = Literal["train", "heldout"]
+
+HELD_OUT_SHARE = 0.2
+"""Share of a task's distinct questions that only held-out sets may hold."""
+
+_NOT_TASKS = {"composite"}  # a mixer of data sets; `brorl.tasks.mixture` is ours
+_SEEDED_AT_CREATION = {"acre", "gsm_symbolic", "list_functions"}  # these read their seed only when they are created
+_PRINTS = {"bf"}  # writes dots to stdout
+_ATTEMPTS = 400  # draws in a row without a new question before a set counts as exhausted
+
+
+def task_names() -> list[str]:
+    """All tasks of the installed Reasoning Gym."""
+    return sorted(set(DATASETS) - _NOT_TASKS)
+
+
+def create(task: str, config: Mapping[str, Any], seed: int = 0) -> Any:
+    """A Reasoning Gym data set of one item.
+
+    Raises:
+        RecipeError: an unknown task or option, or values that the task refuses.
+    """
+    if task not in DATASETS or task in _NOT_TASKS:
+        raise RecipeError(f"Reasoning Gym has no task {task!r}{_nearest(task, task_names())}")
+    options = [f.name for f in dataclasses.fields(DATASETS[task][1]) if f.name not in ("seed", "size")]
+    for key in config:
+        if key not in options:
+            hint = _nearest(key, options)
+            raise RecipeError(f"task {task!r} has no option {key!r}{hint}; its options: {', '.join(options)}")
+    try:
+        return reasoning_gym.create_dataset(task, seed=seed, size=1, **config)
+    except Exception as error:  # the library checks with assert, ValueError, TypeError ...
+        raise RecipeError(f"task {task!r} refuses {dict(config)}: {error or type(error).__name__}") from error
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a question belongs to held-out sets: a hash of its content decides, not the seed."""
+    return derive_seed("held-out", " ".join(text.split()).casefold()) < HELD_OUT_SHARE * 2**63
+
+
+class GymSource:
+    """Rows of one Reasoning Gym task.
+
+    Args:
+        task: its name in Reasoning Gym.
+        config: its options, such as ``{"min_terms": 2}``.
+        split: ``train`` or ``heldout``.
+        seed: of the run; rows depend on (seed, split, index) only.
+        size: a finite set of that many distinct questions, made when first read; None for an endless one, whose
+            questions may repeat where the task has few.
+        meta: added to each row's meta, such as ``{"answer_format": "whole", "mode": "partial"}``.
+
+    Raises:
+        RecipeError: an unknown task or option.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        split: Split = "train",
+        seed: int = 0,
+        size: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        if size is not None and size < 1:
+            raise RecipeError(f"task {task!r}: size must be at least 1, or absent for an endless set")
+        self.task, self.split, self.seed = task, split, seed
+        self._config = dict(config or {})
+        self._meta = dict(meta or {})
+        self._dataset = create(task, self._config)
+        self._size = size
+        self._prefix = f"{task}-{fingerprint(pack(self._config), seed)[:6]}/{split}"
+        self._rows: list[TaskRow] = []
+        self._seen: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """Task and split."""
+        return f"{self.task}/{self.split}"
+
+    @property
+    def size(self) -> int | None:
+        """How many rows; None for an endless source."""
+        return self._size
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that the rows depend on."""
+        return fingerprint(self.task, pack(self._config), self.split, self.seed, self._size, pack(self._meta))
+
+    def row(self, index: int) -> TaskRow:
+        """The row at an index.
+
+        Raises:
+            IndexError: outside a finite set.
+            DataError: the task has too few distinct questions for this split.
+        """
+        if self._size is None:
+            return self._draw(index, frozenset())
+        if not 0 <= index < self._size:
+            raise IndexError(f"{self.name} has {self._size} rows, not {index + 1}")
+        while len(self._rows) <= index:
+            row = self._draw(len(self._rows), self._seen)
+            self._seen.add(content_key(row))
+            self._rows.append(row)
+        return self._rows[index]
+
+    def _draw(self, index: int, seen: set[str] | frozenset[str]) -> TaskRow:
+        for attempt in range(_ATTEMPTS):
+            seed = derive_seed("reasoning-gym", self.seed, self.task, self.split, index, attempt) >> 31  # 32 bits
+            entry = self._item(seed)
+            if is_held_out(entry["question"]) is not (self.split == "heldout"):
+                continue
+            row = TaskRow(
+                id=f"{self._prefix}/{index}",
+                question=entry["question"],
+                verifier="gym",
+                answer="" if entry["answer"] is None else str(entry["answer"]),
+                meta={**self._meta, "task": self.task, "config": pack(self._config), "entry": _for_scorer(entry)},
+            )
+            if content_key(row) not in seen:
+                return row
+        have = f"only {len(seen)} distinct questions" if seen else "no question"
+        raise DataError(
+            f"task {self.task!r} with options {self._config} gives {have} for its {self.split} set"
+            f"{'' if self._size is None else f' of {self._size}'}: ask for fewer, or widen its options"
+        )
+
+    def _item(self, seed: int) -> dict[str, Any]:
+        quiet = contextlib.redirect_stdout(io.StringIO()) if self.task in _PRINTS else contextlib.nullcontext()
+        with quiet:
+            if self.task in _SEEDED_AT_CREATION:
+                return create(self.task, self._config, seed)[0]
+            self._dataset.seed = self._dataset.config.seed = seed
+            return self._dataset[0]
+
+
+def _for_scorer(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry as JSON, without the question, which no scorer reads and the prompt holds already."""
+    return pack({key: value for key, value in entry.items() if key != "question"})
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
