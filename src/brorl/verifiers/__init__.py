@@ -1,1 +1,21 @@
-"""Graders: plain functions (prompt, response) -> Score, and the pool of processes that runs them."""
+"""Graders: plain functions (prompt, response) -> Score, and the pool of processes that runs them.
+
+A verifier is named by its key here or, for a user's own, as ``package.module:function``. The values are resolved only
+where a verifier runs, so that neither the parent process nor a worker imports a grader that it does not use.
+"""
+
+VERIFIERS: dict[str, str] = {
+    "gym": "brorl.verifiers.gym:verify_gym",
+    "instruction": "brorl.verifiers.instruction:verify_instruction",
+    "json_schema": "brorl.verifiers.text:verify_json_schema",
+    "numeric": "brorl.verifiers.text:verify_numeric",
+    "regex": "brorl.verifiers.text:verify_regex",
+    "text": "brorl.verifiers.text:verify_text",
+}
+
+PREPARATIONS: dict[str, str] = {
+    "gym": "brorl.verifiers.gym:prepare",
+    "instruction": "brorl.verifiers.instruction:prepare",
+}
+"""Slow loading that belongs to a verifier and a prompt, `(Prompt) -> None`; a worker does it before an item's deadline
+starts."""
