@@ -19,6 +19,7 @@ from brorl.verifiers.score import Score
 from brorl.verifiers.worker import Hello
 
 _CHUNK = 1 << 16
+_LONGEST_MESSAGE = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,17 +114,22 @@ class WorkerProcess:
         return bool(self._outgoing)
 
     def receive(self) -> tuple[list[bytes], bool]:
-        """The complete messages that have arrived, and whether the worker is still there."""
+        """The complete messages that have arrived, and whether the worker is still there and in its right mind."""
         alive = True
         try:
-            while chunk := os.read(self.reading, _CHUNK):
+            while len(self._incoming) < _LONGEST_MESSAGE:
+                chunk = os.read(self.reading, _CHUNK)
                 self._incoming += chunk
-            alive = False
+                if not chunk:
+                    alive = False
+                    break
         except BlockingIOError:
             pass
         messages: list[bytes] = []
         while len(self._incoming) >= 4:
             end = 4 + struct.unpack("<I", self._incoming[:4])[0]
+            if end > _LONGEST_MESSAGE:
+                return messages, False  # something else has written to its pipe
             if len(self._incoming) < end:
                 break
             messages.append(bytes(self._incoming[4:end]))
