@@ -1,0 +1,1 @@
+"""What runs inside the sandbox: standard library only, since this folder is all of brorl that is mounted there."""
