@@ -40,8 +40,8 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    model.hf_quantizer = None
-    del model.config.quantization_config
+    model.hf_quantizer = None  # type: ignore[assignment]
+    del model.config.quantization_config  # type: ignore[attr-defined]
     return model, tokenizer
 
 
