@@ -5,9 +5,12 @@ where a verifier runs, so that neither the parent process nor a worker imports a
 """
 
 VERIFIERS: dict[str, str] = {
+    "choice": "brorl.verifiers.choice:choice",
     "gym": "brorl.verifiers.gym:verify_gym",
     "instruction": "brorl.verifiers.instruction:verify_instruction",
     "json_schema": "brorl.verifiers.text:verify_json_schema",
+    "math": "brorl.verifiers.math:math",
+    "math_verify": "brorl.verifiers.second_opinion:math_verify",
     "numeric": "brorl.verifiers.text:verify_numeric",
     "regex": "brorl.verifiers.text:verify_regex",
     "text": "brorl.verifiers.text:verify_text",
@@ -16,6 +19,8 @@ VERIFIERS: dict[str, str] = {
 PREPARATIONS: dict[str, str] = {
     "gym": "brorl.verifiers.gym:prepare",
     "instruction": "brorl.verifiers.instruction:prepare",
+    "math": "brorl.verifiers.math:prepare",
+    "math_verify": "brorl.verifiers.second_opinion:prepare",
 }
 """Slow loading that belongs to a verifier and a prompt, `(Prompt) -> None`; a worker does it before an item's deadline
 starts."""

@@ -1,11 +1,15 @@
 """Mathematics: the final answer of a response, compared strictly with the reference answer."""
 
+import re
+
+from brorl.errors import DataError
 from brorl.group import Outcome, Prompt
-from brorl.verifiers.mathematics.extraction import Extraction, Found, extract, last_box
+from brorl.verifiers.mathematics.extraction import Extraction, Found, extract
 from brorl.verifiers.mathematics.reading import Reading, read, same_reading
 from brorl.verifiers.score import Score
 
-_SHOWN = 300
+_SHOWN = 300  # characters
+_LONG = 120  # characters; longer references are worked solutions
 
 
 def math(prompt: Prompt, response: str) -> Score:
@@ -20,21 +24,48 @@ def math(prompt: Prompt, response: str) -> Score:
         return Score(outcome=Outcome.UNSCORABLE, reward=float("nan"), note="no reference answer")
     found = extract(response, prompt=prompt.text)
     score = _strict(golds, found)
-    if score.outcome is not Outcome.CORRECT and prompt.meta.get("mode", "strict") == "lenient":
+    if score.outcome is not Outcome.CORRECT and _is_lenient(prompt):
         return _lenient(prompt, response, score)
     return score
 
 
+def prepare(prompt: Prompt) -> None:
+    """Reads the reference answer, and loads math-verify where the lenient mode needs it."""
+    references(prompt)
+    if _is_lenient(prompt):
+        from brorl.verifiers import second_opinion
+
+        second_opinion.prepare(prompt)
+
+
 def references(prompt: Prompt) -> list[Reading]:
-    """The readings of the reference answer; empty if there is nothing to compare with."""
-    answer = prompt.answer
-    if "\\boxed" in answer and ((box := last_box(answer)) is None or box.found is not Found.BOX):
-        return []
-    gold = read(answer)
+    """The readings of the reference answer that a response may equal; empty if there is nothing to compare with."""
+    gold = _reference(prompt.answer)
     if not gold.key:
         return []
-    unit = str(prompt.meta.get("unit") or "").strip()
-    return [gold, read(f"{answer.strip().strip('$')} \\text{{{unit}}}" if unit not in ("%", "\\%") else f"{answer}\\%")] if unit else [gold]  # fmt: skip
+    unit = str(prompt.meta.get("unit") or "").strip().replace("\\%", "%")
+    if not unit:
+        return [gold]
+    answer = prompt.answer.strip().strip("$")
+    return [gold, read(f"{answer}\\%" if unit == "%" else f"{answer} \\text{{{unit}}}")]
+
+
+def _reference(answer: str) -> Reading:
+    """A reference answer as it stands, without its boxes, or the final answer of a worked solution."""
+    if "\\boxed" not in answer and "\n" not in answer and len(answer) < _LONG:
+        return read(answer)
+    unboxed = read(re.sub(r"\\boxed\s*\{([^{}]*)\}", r"\1", answer))
+    if unboxed.trees:
+        return unboxed
+    found = extract(answer)
+    return read(found.text if found.found in (Found.BOX, Found.ANCHOR) else "" if "\\boxed" in answer else answer)
+
+
+def _is_lenient(prompt: Prompt) -> bool:
+    mode = prompt.meta.get("mode", "strict")
+    if mode not in ("strict", "lenient"):
+        raise DataError(f"prompt {prompt.id}: meta 'mode' is {mode!r}; math knows 'strict' and 'lenient'")
+    return mode == "lenient"
 
 
 def _strict(golds: list[Reading], found: Extraction) -> Score:

@@ -154,9 +154,14 @@ def _same_lists(first: Node, second: Node) -> bool:
 
 
 def _named_tuple(named: Node, bare: Node) -> bool:
-    """p = 5, q = 2 against (5, 2): the names must be in alphabetical order."""
+    """p = 5, q = 2 against (5, 2), names in alphabetical order; or three and more values in the order of the tuple.
+
+    Two values without names are not a pair: -1, 8 may be two roots, and (-1, 8) an interval.
+    """
     if named.kind != "list" or bare.kind != "tuple" or len(named.args) != len(bare.args):
         return False
+    if len(bare.args) > 2 and named.data == "comma" and all(map(same_answer, named.args, bare.args)):
+        return True
     values = _named_values(named.args)
     names = [str(m.args[0].data) for m in named.args if m.kind == "relation"]
     return values is not None and names == sorted(set(names)) and all(map(same_answer, values, bare.args))
@@ -229,7 +234,8 @@ def _same_ratio(first: Node, second: Node) -> bool:
     if len(one) != len(other) or any(exact(part) == 0 for part in (*one, *other)):
         return one == other
     return all(
-        same_value(Node("multiply", (a, other[0])), Node("multiply", (b, one[0]))) for a, b in zip(one, other, strict=True)
+        same_value(Node("multiply", (a, other[0])), Node("multiply", (b, one[0])))
+        for a, b in zip(one, other, strict=True)
     )
 
 

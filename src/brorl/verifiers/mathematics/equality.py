@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from brorl.verifiers.mathematics.evaluation import OutOfReach, Point, exact, only_integers, variables
-from brorl.verifiers.mathematics.syntax import Node, Number
+from brorl.verifiers.mathematics.syntax import Node, Number, ordered
 
 DECIMAL_TOLERANCE = Fraction(1, 1_000_000)
 """relative, and only between a decimal and a decimal"""
@@ -42,12 +42,6 @@ def is_decimal(node: Node) -> bool:
     if node.kind == "multiply" and len(node.args) == 2:
         return is_decimal(node.args[0]) and node.args[1].kind == "power" and exact(node.args[1].args[0]) == 10
     return False
-
-
-def ordered(node: Node) -> Node:
-    """The same tree with the operands of sums and products in one order."""
-    args = tuple(map(ordered, node.args))
-    return node._replace(args=tuple(sorted(args, key=repr)) if node.kind in ("add", "multiply") else args)
 
 
 def close(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import mpmath
 
-from brorl.verifiers.mathematics.syntax import Node, Number
+from brorl.verifiers.mathematics.syntax import Node, Number, ordered
 
 MAX_BITS = 60_000
 """of an exact numerator or denominator (18,000 digits)"""
@@ -160,7 +160,7 @@ class Point:
         if node.kind == "constant":
             return _constant(ctx, str(data))
         if node.kind == "opaque":
-            return self.variable(repr(node))
+            return self.variable(repr(ordered(node)))
         values = [self._value(argument) for argument in node.args]
         if node.kind == "apply":
             return self.variable(f"{data}({', '.join(ctx.nstr(v, 20) for v in values)})")
@@ -275,6 +275,6 @@ def variables(node: Node) -> frozenset[str]:
     if node.kind == "symbol":
         return frozenset([str(node.data)])
     if node.kind == "opaque":
-        return frozenset([repr(node)])
+        return frozenset([repr(ordered(node))])
     names = frozenset[str]().union(*map(variables, node.args))
     return names | {f"{node.data}()"} if node.kind == "apply" else names

@@ -33,14 +33,23 @@ class Extraction(NamedTuple):
     text: str = ""
 
 
-_ANCHOR = re.compile(
+class Rule(Enum):
+    """Whether a line that begins with ``A:`` or ``A.`` is an anchor (there is no option A), or names option A."""
+
+    ANSWER = "answer"
+    CHOICE = "choice"
+
+
+_WORDED = (
     r"(?i:\#{4}"
     r"|<answer>"
     r"|\b(?:final\s+)?answer\s*(?:\*\*|__)?\s*[:：]"
-    r"|\bthe\s+(?:final\s+)?answer\s+is\b\s*:?)"
-    r"|^[ \t]*(?:\*\*)?A[:.](?=\s|\*|\$|\\|[-\d(])",
-    re.MULTILINE,
+    r"|\bthe\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?)"
 )
+_ANCHORS = {
+    Rule.CHOICE: re.compile(_WORDED),
+    Rule.ANSWER: re.compile(_WORDED + r"|^[ \t]*(?:\*\*)?A[:.](?=\s|\*|\$|\\|[-\d(])", re.MULTILINE),
+}
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _SENTENCE_END = re.compile(r"(?<![ap]\.m)(?<!sq)[.!?](?:\*\*)?\s+(?=[A-Z\[*(\"“$\\])")
 _CONTROL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</s>")
@@ -48,7 +57,7 @@ _DISPLAY = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
 _MARKUP = '*_` \t\r\n"“”'
 
 
-def extract(response: str, *, prompt: str = "") -> Extraction:
+def extract(response: str, *, prompt: str = "", rule: Rule = Rule.ANSWER) -> Extraction:
     """The final answer's text by the rule above; `prompt` tells whether the chat template opened a thinking block."""
     before, closed, text = response.rpartition("</think>")
     if "<think>" in text or (not closed and not before and prompt.rstrip().endswith("<think>")):
@@ -56,7 +65,7 @@ def extract(response: str, *, prompt: str = "") -> Extraction:
     box = last_box(text)
     if box is not None:
         return box
-    anchored = _after_last_anchor(text)
+    anchored = _after_last_anchor(text, _ANCHORS[rule])
     if anchored is not None:
         return anchored
     return Extraction(Found.WHOLE, _CONTROL_TOKEN.sub("", text).strip())
@@ -97,9 +106,9 @@ def _closing_brace(text: str, opening: int) -> int:
     return -1
 
 
-def _after_last_anchor(text: str) -> Extraction | None:
+def _after_last_anchor(text: str, anchor: re.Pattern[str]) -> Extraction | None:
     last = None
-    for last in _ANCHOR.finditer(text):  # noqa: B007
+    for last in anchor.finditer(text):  # noqa: B007
         pass
     if last is None:
         return None

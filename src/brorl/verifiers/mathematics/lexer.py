@@ -43,7 +43,7 @@ _TOKEN = re.compile(
     rf"""
     (?P<space>(?:\s|~|\\[,;:!>]|\\[ ]|\\(?:quad|qquad|thinspace|enspace|displaystyle|textstyle|limits|nolimits|left
         |right|bigl|bigr|Bigl|Bigr|big|Big|bigg|Bigg|middle|mathstrut|allowbreak|hspace\{{[^{{}}]*\}}|rm|bf|it
-        |phantom\{{[^{{}}]*\}})(?![a-zA-Z])|\\[()\[\]]|\$)+)
+        |phantom\{{[^{{}}]*\}}|phantom)(?![a-zA-Z])|\\[()\[\]]|\$)+)
   | {_TEXT}\{{(?P<text>[^{{}}]*)\}}
   | (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
   | (?P<number>(?:\d{{1,3}}(?:(?:(?:,\\!|\{{\s*,\s*\}}|\\,|~|\\[ ])\s*)\d{{3}})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.(?![.\d]))

@@ -25,8 +25,10 @@ class Reading(NamedTuple):
 _WRAPPED = re.compile(r"^\\(?:text|textbf|textrm|mbox|mathrm|mathbf|boxed|fbox)\s*\{([^{}]*)\}$")
 _STYLES = re.compile(r"\\(?:text|textbf|textrm|textit|mbox|mathrm|mathbf|boldsymbol|operatorname)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\(?:[,;:! ]|left(?![a-z])|right(?![a-z])|displaystyle|quad|qquad|[()\[\]])|(?<!\\)\$|~")
-_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?\s*(?:[ap]\.?\s?m\.?)?", re.IGNORECASE)
+_TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?\s*[ap]\.?\s?m\.?", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?")
 _PLAIN_LIST = re.compile(r"\d,\d{3}(?!\d)|\d \d{3}(?!\d)")
+_ESCAPED_TWICE = re.compile(r"\\\\(?:left|frac|dfrac|sqrt|le|leq|ge|geq|cdot|pi|text|boxed)(?![a-z])")
 _PROSE = re.compile(r"[a-z0-9:.,'()/ -]*")
 _ARTICLES = frozenset(("a", "an", "the"))
 
@@ -36,7 +38,7 @@ def read(text: str) -> Reading:
     """All readings of one answer's text. Never raises; a text that is not mathematics has no tree."""
     text = _unwrap(plain(text))
     key = _key(text)
-    if _CLOCK.fullmatch(key):
+    if _TIME.fullmatch(key):
         return Reading(key, re.sub(r"[\s.]", "", key).lower(), ())
     trees = list[Node]()
     for variant in dict.fromkeys((join_thousands(text), text) if _PLAIN_LIST.search(text) else (text,)):
@@ -53,6 +55,8 @@ def same_reading(first: Reading, second: Reading) -> bool:
         return bool(first.key)
     if first.words and first.words == second.words:
         return True
+    if _CLOCK.fullmatch(first.key) and _CLOCK.fullmatch(second.key):
+        return False  # 12:00 and 1:00 are times before they are ratios
     try:
         return any(same_answer(one, other) for one in first.trees for other in second.trees)
     except (OutOfReach, NotMathematics, RecursionError):
@@ -61,7 +65,9 @@ def same_reading(first: Reading, second: Reading) -> bool:
 
 def _unwrap(text: str) -> str:
     """Without delimiters, markup and sentence punctuation around the answer."""
-    text = text.strip().strip("*_`\"").strip()
+    text = text.strip().strip('*_`"').strip()
+    if _ESCAPED_TWICE.search(text) and "\\begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)
     if "\\boxed" in text:
         box = last_box(text)
         text = box.text if box is not None and box.text else text

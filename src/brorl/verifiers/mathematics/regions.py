@@ -184,6 +184,8 @@ def _intersect(first: tuple[Piece, ...], second: tuple[Piece, ...]) -> tuple[Pie
             if same_value(a.high, b.high):
                 high, high_closed = a.high, a.high_closed and b.high_closed
             else:
-                high, high_closed = min((a.high, a.high_closed), (b.high, b.high_closed), key=lambda end: _place(end[0]))
+                high, high_closed = min(
+                    (a.high, a.high_closed), (b.high, b.high_closed), key=lambda end: _place(end[0])
+                )
             pieces.append(Piece(low, high, low_closed, high_closed))
     return tuple(p for p in pieces if _place(p.low) < _place(p.high) or (p.low_closed and p.high_closed and same_value(p.low, p.high)))  # fmt: skip

@@ -125,3 +125,9 @@ def scalar(node: Node) -> Node:
     if not is_scalar(node):
         raise NotMathematics(f"{node.kind} where a value is expected")
     return node
+
+
+def ordered(node: Node) -> Node:
+    """The same tree with the operands of sums and products in one order."""
+    args = tuple(map(ordered, node.args))
+    return node._replace(args=tuple(sorted(args, key=repr)) if node.kind in ("add", "multiply") else args)

@@ -59,7 +59,7 @@ _WORD = re.compile(r"\\?[A-Za-zμÅ$¢]+(?:_\\odot)?")
 _PART = re.compile(rf"({_WORD.pattern})\s*(?:(?:\^\s*\{{?|(?<=[a-z]))\s*(-?\d)\s*\}}?)?|[/*·.,-]|\s+")
 # Words that make a phrase a remark about the number, not a unit.
 _REMARK = frozenset(
-    "is are was were not no isn't wrong right correct incorrect maybe perhaps probably about or and but then so since "
+    "is are was were not no isn't wrong correct incorrect maybe perhaps probably about or and but then so since "
     "because if when where which that this i we you it he she they my be to for from by at with as than".split()
 )
 

@@ -1,0 +1,133 @@
+"""Multiple choice: one letter, from an anchored answer first, else a letter that stands alone. Letters in words never count.
+
+Options are lettered A, B, C ... in the order of ``meta["choices"]``, whatever the data set's own labels were
+(``meta["labels"]``, such as 1 to 4); the reference answer may be a letter, a label, or the text of an option.
+"""
+
+import re
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+from brorl.group import Outcome, Prompt
+from brorl.verifiers.mathematics.extraction import Found, Rule, extract
+from brorl.verifiers.score import Score
+
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
+# A letter on its own: not part of a word, a contraction, a formula or an abbreviation.
+_LETTER = re.compile(r"(?<![\w'’\\$^_=+*/&.-])(\(|\[|\*\*)?([A-Z])(?:\)|\]|\*\*)?(?![\w'’^_=+*/&-]|\.\w)")
+_START = re.compile(r"\W*(?:(?:option|choice|answer|letter)\s+)?\W*([A-Za-z]|\d+)(?![\w'’^_=+*/&-])([).:\]*,]*)\s*(.*)", re.IGNORECASE | re.DOTALL)  # fmt: skip
+_NEXT = re.compile(r"\W*(?:,|and|or|&|/)\s*(?:option\s+)?[(\[*]*([A-Z])(?![\w'’])")
+_REASON = re.compile(r"(?:because|since|as|for|by|with|is|due|which|given|from|based)\b|[^\w]|$", re.IGNORECASE)
+_REJECTED = re.compile(
+    r"\W*(?:\s*(?:,|and|or)\s*\(?[A-Z]\)?)*\s*(?:is|are|was|can be|could be|cannot|can't|isn't|must be)?\s*(?:both |all |also |clearly |definitely )?"
+    r"(?:not\b|wrong|incorrect|false|eliminated|ruled out|excluded|impossible|isn't|aren't|can't|cannot|doesn't|does not)"
+)
+
+
+def choice(prompt: Prompt, response: str) -> Score:
+    """1 if the response settles on the option of `prompt.answer`, else 0.
+
+    ``meta["choices"]`` lists the options' texts and sets how many letters there are (A to D, or up to the reference
+    letter, without it); ``meta["labels"]`` their labels in the data set.
+    """
+    choices = [str(option) for option in prompt.meta.get("choices") or ()]
+    labels = [str(label) for label in prompt.meta.get("labels") or ()]
+    gold = _reference(prompt.answer, choices, labels)
+    if gold is None:
+        return Score(
+            outcome=Outcome.UNSCORABLE, reward=float("nan"), note="the reference answer is none of the options"
+        )
+    count = len(choices) or len(labels) or max(4, ascii_uppercase.index(gold) + 1)
+    found = extract(response, prompt=prompt.text, rule=Rule.CHOICE)
+    if found.found is Found.OPEN_BOX:
+        return Score(outcome=Outcome.TRUNCATED, reward=0.0, extracted=found.text, note=found.found.value)
+    if found.found in (Found.OPEN_THINKING, Found.EMPTY):
+        return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note=found.found.value)
+    letters = ascii_uppercase[:count]
+    text = _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", found.text)).replace("$", "").strip()
+    chosen = _chosen(text, letters, choices, labels, anchored=found.found is not Found.WHOLE)
+    if not chosen:
+        return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note="no letter stands for an answer")
+    correct = chosen == gold
+    outcome = Outcome.CORRECT if correct else Outcome.WRONG
+    return Score(outcome=outcome, reward=float(correct), extracted=chosen, note=found.found.value)
+
+
+def _reference(answer: str, choices: Sequence[str], labels: Sequence[str]) -> str | None:
+    """The letter of the reference answer; None if it is no option."""
+    answer = answer.strip().strip("()[].").strip()
+    count = len(choices) or len(labels) or 26
+    if answer in labels:
+        at = labels.index(answer)
+    elif len(answer) == 1 and answer.upper() in ascii_uppercase:
+        at = ascii_uppercase.index(answer.upper())
+    elif answer.isdecimal() and not labels and answer not in choices:
+        at = int(answer[:4]) - 1
+    else:
+        at = choices.index(answer) if answer in choices else -1
+    return ascii_uppercase[at] if 0 <= at < min(count, 26) else None
+
+
+def _chosen(text: str, letters: str, choices: Sequence[str], labels: Sequence[str], *, anchored: bool) -> str:
+    """The letter (or letters, or a letter that is no option) that a text settles on; empty if it does not."""
+    for at, option in enumerate(choices):
+        if _same_text(text, option) and sum(_same_text(text, other) for other in choices) == 1:
+            return letters[at]
+    if anchored:
+        return _leading(text, labels) or _standing(text, letters)
+    start = _START.fullmatch(text) if "\n" not in text else None
+    if start is not None and _is_option(start, letters, choices):
+        return _leading(text, labels)
+    return _standing(text, letters)
+
+
+def _is_option(start: re.Match[str], letters: str, choices: Sequence[str]) -> bool:
+    """Whether a line is a letter alone, or a letter with the text of its option: ``b. 9 cm``."""
+    letter, mark, rest = start.groups()
+    if not rest:
+        return True
+    at = letters.find(letter.upper())
+    if 0 <= at < len(choices) and _same_text(rest, choices[at]):
+        return True
+    return mark.startswith((")", ".", ":")) and not _LETTER.search(rest) and not _REJECTED.match(rest)
+
+
+def _same_text(first: str, second: str) -> bool:
+    return first.strip(" .\n").casefold() == second.strip(" .\n").casefold()
+
+
+def _leading(text: str, labels: Sequence[str]) -> str:
+    """The letter that a text begins with, all letters if it names several, empty if it begins with a word."""
+    match = _START.match(text)
+    if match is None:
+        return ""
+    letter, mark, rest = match.groups()
+    if letter.isdecimal():
+        return ascii_uppercase[labels.index(letter)] if letter in labels and not rest else ""
+    if rest and not mark and (letter.islower() or letter in "AI") and not _REASON.match(rest):
+        return ""  # the article or the pronoun
+    chosen = letter.upper()
+    following = text[match.end(1) :]
+    while (another := _NEXT.match(following)) is not None:
+        chosen += another.group(1)
+        following = following[another.end() :]
+    return chosen
+
+
+def _standing(text: str, letters: str) -> str:
+    """The one letter that stands alone in a text and is not rejected there; empty if there are none or several."""
+    kept, rejected = set[str](), set[str]()
+    for match in _LETTER.finditer(text):
+        letter, rest = match.group(2), text[match.end() :]
+        if letter not in letters:
+            continue
+        if match.group(1) is None and letter in "AI" and re.match(r"\s+(?!(?:and|or)\s+\(?[A-Z]\b)[a-z]", rest) and not _REJECTED.match(rest) and not _named(text, match.start()):  # fmt: skip
+            continue  # the article or the pronoun
+        (rejected if _REJECTED.match(rest) else kept).add(letter)
+    kept -= rejected
+    return kept.pop() if len(kept) == 1 else ""
+
+
+def _named(text: str, at: int) -> bool:
+    """Whether "option" or "choice" stands right before."""
+    return re.search(r"\b(?:option|choice|letter)\s+$", text[:at], re.IGNORECASE) is not None
