@@ -9,14 +9,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from brorl.algorithms.losses import SEQUENCE_LEVEL
 from brorl.errors import ModelError, RunError
 from brorl.group import Floats, RolloutGroup
 from brorl.learner.logprobs import LOGIT_ROWS, node_logprobs
@@ -32,6 +34,8 @@ from brorl.learner.objective import (
 from brorl.learner.tree import micro_batches
 
 Result = TypeVar("Result")
+OPTIMIZER_FILE = "optimizer.safetensors"
+"""AdamW's state by parameter name, in a checkpoint, and optionally beside a model to start warm from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,70 @@ class Learner:
             raise RunError("there is no reference policy to reset: kl_coefficient is 0")
         self.reference.load_state_dict(self.model.state_dict())
         if clear_optimizer:
-            self.optimizer = self._new_optimizer()
+            self.clear_optimizer()
+
+    def clear_optimizer(self) -> None:
+        """Forget the optimizer state."""
+        self.optimizer = self._new_optimizer()
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """AdamW's state as ``<parameter>/<step | exp_avg | exp_avg_sq>``; empty before the first step."""
+        return {
+            f"{name}/{key}": value.detach().contiguous()
+            for name, parameter in self.model.named_parameters()
+            for key, value in self.optimizer.state.get(parameter, {}).items()
+        }
+
+    def load_optimizer(self, directory: Path) -> None:
+        """Start from the optimizer state stored in a model directory or checkpoint.
+
+        Raises:
+            ModelError: no such file, damaged, or of another model.
+        """
+        file = directory / OPTIMIZER_FILE
+        try:
+            tensors = load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(
+                f"{file}: no usable optimizer state ({error}); train without it, or copy it again"
+            ) from error
+        parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        # A parameter that never had a gradient has no state, so entries may be missing, whole parameters at a time.
+        names = sorted({name.rpartition("/")[0] for name in tensors})
+        for name in names:
+            moments = [tensors.get(f"{name}/{key}") for key in ("exp_avg", "exp_avg_sq")]
+            if (
+                name not in parameters
+                or f"{name}/step" not in tensors
+                or any(m is None or m.shape != parameters[name].shape for m in moments)
+            ):
+                raise ModelError(
+                    f"{file}: the optimizer state of another model (first difference: {name}); "
+                    "remove the file to train without it"
+                )
+        self.clear_optimizer()
+        for name in names:
+            parameter = parameters[name]
+            self.optimizer.state[parameter] = {
+                "step": tensors[f"{name}/step"],
+                "exp_avg": tensors[f"{name}/exp_avg"].to(parameter),
+                "exp_avg_sq": tensors[f"{name}/exp_avg_sq"].to(parameter),
+            }
+
+    def counters(self) -> dict[str, int]:
+        """What a checkpoint keeps besides tensors."""
+        return {
+            "policy_version": self.policy_version,
+            "skipped_steps": self.skipped_steps,
+            "max_nodes": self.max_nodes,
+            "max_tokens": self.max_tokens,
+        }
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        """Take up the counters of a checkpoint."""
+        self.policy_version = counters["policy_version"]
+        self.skipped_steps = counters["skipped_steps"]
+        self.max_nodes, self.max_tokens = counters["max_nodes"], counters["max_tokens"]
 
     def logprobs(self, groups: Sequence[RolloutGroup], *, reference: bool = False) -> list[Floats]:
         """[M] per group, log p(token | prefix) of every node under the policy, or under the reference policy.
@@ -170,7 +237,7 @@ class Learner:
         if not batch:
             raise ValueError("a step needs at least one group")
         objective, groups = self.settings.objective, [item.group for item in batch]
-        current = self.logprobs(groups) if objective.loss in SEQUENCE_LEVEL else None
+        current = self.logprobs(groups) if objective.sequence_level else None
         values = node_tensors(batch, objective, self.model.device, self.model.dtype, current)
         return self._with_less_memory(lambda: self._backward(groups, values))
 

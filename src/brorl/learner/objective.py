@@ -11,7 +11,9 @@ from torch import Tensor
 from brorl.algorithms.losses import (
     CORRECTIONS,
     LOSSES,
+    SEQUENCE_LEVEL,
     CorrectionSettings,
+    Loss,
     LossInputs,
     LossSettings,
     Metrics,
@@ -40,8 +42,8 @@ class TrainingGroup:
 class Objective:
     """What is minimised; the defaults are ProRLv2's public configuration."""
 
-    loss: str = "clipped"
-    """a name in `brorl.algorithms.losses.LOSSES`"""
+    loss: str | Loss = "clipped"
+    """a name in `brorl.algorithms.losses.LOSSES`, or a function of one's own"""
     clip: LossSettings = field(default_factory=LossSettings)
     kl: str = "k2"
     kl_coefficient: float = 1e-4
@@ -51,12 +53,18 @@ class Objective:
     band: CorrectionSettings = field(default_factory=CorrectionSettings)
 
     def __post_init__(self) -> None:
-        for what, name, known in (("loss", self.loss, LOSSES), ("correction", self.correction, CORRECTIONS)):
-            if name not in known:
-                raise ValueError(f"unknown {what} {name!r}; there are {', '.join(known)}")
+        if isinstance(self.loss, str) and self.loss not in LOSSES:
+            raise ValueError(f"unknown loss {self.loss!r}; there are {', '.join(LOSSES)}")
+        if self.correction not in CORRECTIONS:
+            raise ValueError(f"unknown correction {self.correction!r}; there are {', '.join(CORRECTIONS)}")
         kl_estimator(self.kl)
         if self.kl_coefficient < 0:
             raise ValueError(f"kl_coefficient must be 0 or more, got {self.kl_coefficient}")
+
+    @property
+    def sequence_level(self) -> bool:
+        """Whether the loss needs the sequence ratios of a first pass."""
+        return self.loss in SEQUENCE_LEVEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +195,8 @@ def objective_sum(
         total=total,
         sequence=None if values.sequence is None else pick(values.sequence, nodes),
     )
-    loss, metrics = LOSSES[objective.loss](inputs, objective.clip)
+    policy_loss = LOSSES[objective.loss] if isinstance(objective.loss, str) else objective.loss
+    loss, metrics = policy_loss(inputs, objective.clip)
     metrics["policy_loss"] = loss.detach()
     if values.reference is not None:
         kl = (total * kl_estimator(objective.kl)(logprobs, values.reference[nodes])).sum()

@@ -1,0 +1,240 @@
+"""Checkpoints: a plain Hugging Face model directory with the trainer's state beside it.
+
+    step_<s>/  config.json, model.safetensors, tokenizer files   as `from_pretrained` reads them
+               optimizer.safetensors                             AdamW's state by parameter name
+               reference.safetensors                             the reference policy, where it differs from the policy
+               trainer.json                                      the learner's counters and whatever the trainer keeps
+               manifest.json                                     size and checksum of every file, written last
+
+A checkpoint is written under a hidden name, flushed to the disk, and renamed: a directory ``step_<s>`` is complete, or
+was damaged later, which the manifest shows.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+
+from brorl.errors import RunError
+from brorl.learner.learner import OPTIMIZER_FILE, Learner
+
+FORMAT = 1
+_REFERENCE, _TRAINER, _MANIFEST = "reference.safetensors", "trainer.json", "manifest.json"
+
+
+def _write_nothing(_: Path) -> None:
+    pass
+
+
+def save_checkpoint(
+    root: Path,
+    step: int,
+    learner: Learner,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    state: Mapping[str, Any],
+    extra: Callable[[Path], object] = _write_nothing,
+    keep: int | None = None,
+) -> Path:
+    """Write ``root/step_<step>`` whole or not at all, then drop all but the newest `keep`.
+
+    Args:
+        root: directory of a run's checkpoints.
+        step: steps done; the checkpoint's name.
+        learner: policy, optimizer, reference policy and counters.
+        tokenizer: saved beside the model, so that the directory can be used anywhere.
+        state: the trainer's own, JSON values.
+        extra: writes further files into the directory it is given.
+        keep: how many checkpoints stay; None keeps all.
+
+    Raises:
+        RunError: the disk is full or cannot be written. Earlier checkpoints stay as they were.
+    """
+    final, partial = root / f"step_{step:06d}", root / f".step_{step:06d}.partial"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _write(partial, step, learner, tokenizer, state)
+        extra(partial)
+        _seal(partial)
+        _put_in_place(partial, final)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RunError(
+            f"{final}: the checkpoint could not be written ({error}). Make room on this disk, or lower "
+            "checkpoint.keep, and resume; earlier checkpoints are untouched"
+        ) from error
+    for old in _newest_first(root)[keep:] if keep is not None else []:
+        _discard(old)
+    return final
+
+
+def _write(
+    directory: Path, step: int, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]
+) -> None:
+    learner.model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    optimizer = learner.optimizer_tensors()
+    if optimizer:
+        save_file(optimizer, directory / OPTIMIZER_FILE)
+    reference = _reference_tensors(learner)
+    if reference:
+        save_file(reference, directory / _REFERENCE)
+    content = {"format": FORMAT, "step": step, "learner": learner.counters(), "state": state}
+    (directory / _TRAINER).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _reference_tensors(learner: Learner) -> dict[str, Tensor]:
+    """The reference policy's parameters; empty without one, and where it equals the policy."""
+    if learner.reference is None:
+        return {}
+    own = dict(learner.model.named_parameters())
+    reference = {name: p.detach() for name, p in learner.reference.named_parameters()}
+    if all(torch.equal(own[name], tensor) for name, tensor in reference.items()):
+        return {}
+    return {name: tensor.contiguous() for name, tensor in reference.items()}
+
+
+def _seal(directory: Path) -> None:
+    """Write the manifest, and see every file onto the disk."""
+    files = sorted(file for file in directory.rglob("*") if file.is_file())
+    manifest = {
+        str(file.relative_to(directory)): {"bytes": file.stat().st_size, "blake2b": _checksum(file)} for file in files
+    }
+    (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in [*files, directory / _MANIFEST, directory]:
+        _flush(path)
+
+
+def _put_in_place(partial: Path, final: Path) -> None:
+    if final.exists():
+        # Saved before at this step. The old one stays readable, under a name that `latest_checkpoint` knows.
+        replaced = final.with_name(final.name + ".replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.rename(final, replaced)
+        os.rename(partial, final)
+        _flush(final.parent)
+        shutil.rmtree(replaced)
+    else:
+        os.rename(partial, final)
+        _flush(final.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _discard(directory: Path) -> None:
+    hidden = directory.with_name(f".{directory.name}.discarded")
+    shutil.rmtree(hidden, ignore_errors=True)
+    os.rename(directory, hidden)
+    shutil.rmtree(hidden)
+
+
+def _step_of(directory: Path) -> int:
+    number = directory.name.removeprefix("step_").removesuffix(".replaced")
+    return int(number) if number.isdigit() else -1
+
+
+def _newest_first(root: Path) -> list[Path]:
+    found = [path for path in root.glob("step_*") if path.is_dir() and _step_of(path) >= 0]
+    return sorted(found, key=lambda path: (-_step_of(path), path.name))
+
+
+def damage(directory: Path) -> str | None:
+    """What is wrong with a checkpoint: the first file that is missing or altered; None where it is sound."""
+    try:
+        manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
+        for name, expected in manifest.items():
+            file = directory / name
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != expected["bytes"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {expected['bytes']}"
+            if _checksum(file) != expected["blake2b"]:
+                return f"{name} has changed since it was written"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its manifest is unreadable ({error})"
+    return None
+
+
+def latest_checkpoint(root: Path) -> Path:
+    """The newest sound checkpoint; warns of every damaged one it passes over.
+
+    Raises:
+        RunError: there is none.
+    """
+    found = _newest_first(root)
+    for directory in found:
+        problem = damage(directory)
+        if problem is None:
+            return directory
+        warnings.warn(f"{directory}: damaged checkpoint passed over: {problem}", stacklevel=2)
+    raise RunError(
+        f"{root}: no sound checkpoint among {len(found)}; start a new run, from a copy of its model if you have one"
+    )
+
+
+def load_checkpoint(directory: Path, learner: Learner) -> dict[str, Any]:
+    """Bring a learner to where it was when `directory` was written; returns the trainer's state.
+
+    Raises:
+        RunError: damaged files, a newer format, or weights of another model.
+    """
+    problem = damage(directory)
+    if problem is not None:
+        raise RunError(f"{directory}: damaged checkpoint: {problem}; resume from an earlier one")
+    content = json.loads((directory / _TRAINER).read_text(encoding="utf-8"))
+    if content["format"] != FORMAT:
+        raise RunError(f"{directory}: checkpoint format {content['format']}, and this version of brorl reads {FORMAT}")
+    saved = AutoModelForCausalLM.from_pretrained(directory, dtype=learner.model.dtype, local_files_only=True)
+    policy = {name: p.detach() for name, p in saved.named_parameters()}
+    reference_file = directory / _REFERENCE
+    reference = load_file(reference_file) if reference_file.exists() else policy
+    _check_shapes(directory, learner, policy)
+    _check_shapes(reference_file, learner, reference)
+    _copy_into(learner.model, policy)
+    if learner.reference is not None:
+        _copy_into(learner.reference, reference)
+    learner.clear_optimizer()
+    if (directory / OPTIMIZER_FILE).exists():
+        learner.load_optimizer(directory)
+    learner.set_counters(content["learner"])
+    return content["state"]
+
+
+def _check_shapes(source: Path, learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    own = {name: tuple(p.shape) for name, p in learner.model.named_parameters()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    different = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
+    if different:
+        name = different[0]
+        raise RunError(
+            f"{source}: weights of another model: {name} is {found.get(name, 'missing')} there and "
+            f"{own.get(name, 'missing')} in this run's model ({len(different)} differences)"
+        )
+
+
+@torch.no_grad()
+def _copy_into(model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(tensors[name])
