@@ -1,4 +1,4 @@
-"""Multiple choice: one letter, from an anchored answer first, else a letter that stands alone. Letters in words never count.
+"""Multiple choice: one letter, from an anchored answer first, else one that stands alone; never one inside a word.
 
 Options are lettered A, B, C ... in the order of ``meta["choices"]``, whatever the data set's own labels were
 (``meta["labels"]``, such as 1 to 4); the reference answer may be a letter, a label, or the text of an option.
@@ -14,14 +14,21 @@ from brorl.verifiers.score import Score
 
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
 # A letter on its own: not part of a word, a contraction, a formula or an abbreviation.
-_LETTER = re.compile(r"(?<![\w'’\\$^_=+*/&.-])(\(|\[|\*\*)?([A-Z])(?:\)|\]|\*\*)?(?![\w'’^_=+*/&-]|\.\w)")
-_START = re.compile(r"\W*(?:(?:option|choice|answer|letter)\s+)?\W*([A-Za-z]|\d+)(?![\w'’^_=+*/&-])([).:\]*,]*)\s*(.*)", re.IGNORECASE | re.DOTALL)  # fmt: skip
-_NEXT = re.compile(r"\W*(?:,|and|or|&|/)\s*(?:option\s+)?[(\[*]*([A-Z])(?![\w'’])")
+_LETTER = re.compile(r"(?<![\w'\\$^_=+*/&.-])(\(|\[|\*\*)?([A-Z])(?:\)|\]|\*\*)?(?![\w'^_=+*/&-]|\.\w)")
+_START = re.compile(
+    r"\W*(?:(?:option|choice|answer|letter)\s+)?\W*([a-z]|\d+)(?![\w'^_=+*/&-])([).:\]*,]*)\s*(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NEXT = re.compile(r"\W*(?:,|and|or|&|/)\s*(?:option\s+)?[(\[*]*([A-Z])(?![\w'])")
 _REASON = re.compile(r"(?:because|since|as|for|by|with|is|due|which|given|from|based)\b|[^\w]|$", re.IGNORECASE)
 _REJECTED = re.compile(
-    r"\W*(?:\s*(?:,|and|or)\s*\(?[A-Z]\)?)*\s*(?:is|are|was|can be|could be|cannot|can't|isn't|must be)?\s*(?:both |all |also |clearly |definitely )?"
-    r"(?:not\b|wrong|incorrect|false|eliminated|ruled out|excluded|impossible|isn't|aren't|can't|cannot|doesn't|does not)"
+    r"\W*(?:\s*(?:,|and|or)\s*\(?[A-Z]\)?)*\s*(?:is|are|was|can be|could be|must be)?\s*"
+    r"(?:both |all |also |clearly |definitely )?"
+    r"(?:not\b|wrong|incorrect|false|eliminated|ruled out|excluded|impossible"
+    r"|isn't|aren't|can't|cannot|does not|doesn't)"
 )
+_ARTICLE = re.compile(r"\s+(?!(?:and|or)\s+\(?[A-Z]\b)[a-z]")
+_NAMED = re.compile(r"\b(?:option|choice|letter)\s+$", re.IGNORECASE)
 
 
 def choice(prompt: Prompt, response: str) -> Score:
@@ -44,7 +51,7 @@ def choice(prompt: Prompt, response: str) -> Score:
     if found.found in (Found.OPEN_THINKING, Found.EMPTY):
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note=found.found.value)
     letters = ascii_uppercase[:count]
-    text = _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", found.text)).replace("$", "").strip()
+    text = _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", found.text)).replace("$", "").replace("\u2019", "'").strip()
     chosen = _chosen(text, letters, choices, labels, anchored=found.found is not Found.WHOLE)
     if not chosen:
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note="no letter stands for an answer")
@@ -118,16 +125,17 @@ def _standing(text: str, letters: str) -> str:
     """The one letter that stands alone in a text and is not rejected there; empty if there are none or several."""
     kept, rejected = set[str](), set[str]()
     for match in _LETTER.finditer(text):
-        letter, rest = match.group(2), text[match.end() :]
+        bracket, letter = match.groups()
         if letter not in letters:
             continue
-        if match.group(1) is None and letter in "AI" and re.match(r"\s+(?!(?:and|or)\s+\(?[A-Z]\b)[a-z]", rest) and not _REJECTED.match(rest) and not _named(text, match.start()):  # fmt: skip
-            continue  # the article or the pronoun
-        (rejected if _REJECTED.match(rest) else kept).add(letter)
+        if _REJECTED.match(text, match.end()):
+            rejected.add(letter)
+        elif (
+            bracket
+            or letter not in "AI"
+            or not _ARTICLE.match(text, match.end())
+            or _NAMED.search(text[: match.start()])
+        ):
+            kept.add(letter)  # else it is the article or the pronoun
     kept -= rejected
     return kept.pop() if len(kept) == 1 else ""
-
-
-def _named(text: str, at: int) -> bool:
-    """Whether "option" or "choice" stands right before."""
-    return re.search(r"\b(?:option|choice|letter)\s+$", text[:at], re.IGNORECASE) is not None

@@ -15,9 +15,12 @@ _LONG = 120  # characters; longer references are worked solutions
 def math(prompt: Prompt, response: str) -> Score:
     """1 if the final answer equals `prompt.answer`, else 0.
 
-    The answer is found by the rule in `brorl.verifiers.mathematics.extraction`. ``meta["mode"]`` is ``strict`` (default)
-    or ``lenient``, which also accepts what math-verify accepts (run it in the pool only). ``meta["unit"]`` states the
-    unit of an answer without one: with ``%``, both 45 and 45 % are right.
+    The answer is found by the rule in `brorl.verifiers.mathematics.extraction`. ``meta["mode"]`` is ``strict`` (the
+    default) or ``lenient``, which also accepts what math-verify accepts. ``meta["unit"]`` states the unit of a
+    reference answer that has none: with ``%``, both 45 and 45 % are right.
+
+    Raises:
+        DataError: another mode.
     """
     golds = references(prompt)
     if not golds:

@@ -1,8 +1,8 @@
 """math-verify as a second grader: for the audit, and for the lenient mode of `brorl.verifiers.math`.
 
-It may hang on a power tower, its own timeouts need signals and derive from BaseException, and it accepts partial parses;
-so it runs in the pool's worker processes only, with its timeouts off and the pool's deadline on, and never decides a
-strict verdict.
+It may hang on a power tower, its own timeouts need signals and derive from BaseException, and it accepts partial
+parses; so it runs in the pool's worker processes only, with its timeouts off and the pool's deadline on, and never
+decides a strict verdict.
 """
 
 import logging

@@ -1,1 +1,1 @@
-"""Reading and comparing mathematical answers: extraction, lexer, parser, evaluation, comparison. Nothing is executed."""
+"""Reading and comparing mathematical answers: extraction, lexer, parser, evaluation, comparison; no text is run."""

@@ -74,7 +74,9 @@ def _same_based(first: Node, second: Node) -> bool:
     if first.kind == second.kind == "negate":
         return _same_based(first.args[0], second.args[0])
     one, other = _digits(first), _digits(second)
-    return one is not None and other is not None and one[0] == other[0] and (one[1] == other[1] or not (one[1] and other[1]))  # fmt: skip
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    return one[1] == other[1] or 0 in (one[1], other[1])
 
 
 def _digits(node: Node) -> tuple[str, int] | None:
@@ -113,8 +115,11 @@ def _same_quantity(first: Node, second: Node) -> bool:
             return _same_scalar(first.args[0], second.args[0])
         return same_value(syntax.multiply([syntax.number(factor), first.args[0]]), second.args[0])
     measured, bare = (first, second) if first.kind == "quantity" else (second, first)
-    if bare.kind == "percent":
+    unit = measured.data
+    if bare.kind == "percent" or not isinstance(unit, Unit):
         return False
+    if _has_degree(bare) and unit.dimensions:
+        return unit.dimensions == (("radian", 1),) and same_value(measured.args[0], bare)
     return syntax.is_scalar(bare) and _same_scalar(measured.args[0], bare)
 
 
@@ -215,7 +220,7 @@ def _matched(ones: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
 
 def _same_array(first: Node, second: Node) -> bool:
     """Tuples and matrices entry by entry; a column of n entries is also an n-tuple."""
-    if first.kind == second.kind and first.data != second.data or len(first.args) != len(second.args):
+    if len(first.args) != len(second.args) or (first.kind == second.kind and first.data != second.data):
         return False
     matrix = first if first.kind == "matrix" else second
     if first.kind != second.kind and (not isinstance(matrix.data, tuple) or matrix.data[1] != 1):
@@ -245,7 +250,7 @@ def _same_ratio(first: Node, second: Node) -> bool:
 def _same_regions(first: Node, second: Node) -> bool:
     try:
         one, other = region(first), region(second)
-        if one is None or other is None or {first.kind, second.kind} <= {"list", "set", "tuple"}:
+        if one is None or other is None or {first.kind, second.kind} <= {"set", "tuple"}:
             return False
         return same_region(one, other)
     except OutOfReach:

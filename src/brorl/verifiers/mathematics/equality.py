@@ -27,8 +27,6 @@ def same_value(first: Node, second: Node) -> bool:
         if not (is_decimal(first) and is_decimal(second)):
             return False
         return abs(one - other) <= DECIMAL_TOLERANCE * max(abs(one), abs(other))
-    if variables(first) != variables(second):
-        return False
     agreement = _agree(first, second)
     return agreement if agreement is not None else ordered(first) == ordered(second)
 
@@ -52,7 +50,7 @@ def close(one: Any, other: Any) -> bool:
 def _agree(first: Node, second: Node) -> bool | None:
     """Agreement at random points; None where the expressions cannot be evaluated."""
     integers = only_integers(first) or only_integers(second)
-    if not variables(first):
+    if not (variables(first) or variables(second)):
         return _agree_at(Point(0), first, second) and _agree_at(Point(0, digits=120), first, second)
     verdicts = list[bool]()
     for index in range(_POINTS):
@@ -77,8 +75,6 @@ def _agree_at(point: Point, first: Node, second: Node, *, real_only: bool = Fals
 
 def proportional(first: Node, second: Node, *, positive: bool) -> bool:
     """Whether two expressions differ only by a constant factor, neither being zero: the test for equations."""
-    if variables(first) != variables(second):
-        return False
     ratio: Any = None
     seen = 0
     for index in range(_POINTS):

@@ -1,4 +1,4 @@
-"""Values of expressions: exact rationals where possible, else complex numbers to a stated precision, all within limits."""
+"""Values of expressions: exact rationals where possible, else complex numbers to a stated precision, within limits."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from typing import Any
 import mpmath
 
 from brorl.verifiers.mathematics.syntax import Node, Number, ordered
+from brorl.verifiers.mathematics.vocabulary import words
 
 MAX_BITS = 60_000
 """of an exact numerator or denominator (18,000 digits)"""
@@ -109,7 +110,7 @@ _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
     "factorial": _factorial,
     "binomial": _binomial,
     "root": _root,
-    "absolute": abs,
+    "absolute": lambda a: abs(a),
     "floor": lambda a: Fraction(floor(a)),
     "ceiling": lambda a: Fraction(ceil(a)),
     "percent": lambda a: a / 100,
@@ -240,7 +241,7 @@ _APPROXIMATE: Mapping[str, Callable[..., Any]] = {
 _FUNCTIONS: Mapping[str, str] = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "ln", "Re": "re", "Im": "im", "arcsinh": "asinh",
     "arccosh": "acosh", "arctanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
-} | {name: name for name in "sin cos tan cot sec csc sinh cosh tanh arg".split()}  # fmt: skip
+} | {name: name for name in words("sin cos tan cot sec csc sinh cosh tanh arg")}  # fmt: skip
 
 
 def _call(name: str) -> Callable[..., Any] | None:

@@ -365,6 +365,8 @@ def _styled(at: Cursor, name: str) -> Node:
     if inner.kind == "symbol":
         return _name(at, f"{name} {inner.data}")
     if inner.kind == "multiply" and all(part.kind == "symbol" for part in inner.args):
+        if name == "overline" and all(str(part.data).isupper() for part in inner.args):
+            return inner  # a line segment
         return _name(at, f"{name} {''.join(str(part.data) for part in inner.args)}")
     raise NotMathematics(f"\\{name} over a formula")
 

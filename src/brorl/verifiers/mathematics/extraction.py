@@ -10,6 +10,8 @@ The rule, in order:
 5. Else there is no answer.
 """
 
+# ruff: noqa: RUF001 - full-width marks are meant
+
 import re
 from enum import Enum
 from typing import NamedTuple

@@ -1,4 +1,6 @@
-"""LaTeX and Unicode mathematics as a list of tokens. Spacing, delimiters and markup that carry no meaning are dropped."""
+"""LaTeX and Unicode mathematics as a list of tokens; spacing, delimiters and markup without meaning are dropped."""
+
+# ruff: noqa: RUF001 - confusable characters are what it is about
 
 import re
 import unicodedata
@@ -23,10 +25,13 @@ class Token(NamedTuple):
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
-_GREEK = {chr(0x3B1 + i): name for i, name in enumerate(
+_GREEK_NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau "
-    "upsilon phi chi psi omega".split()
-)} | {"Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega"}  # fmt: skip
+    "upsilon phi chi psi omega"
+)
+_GREEK = {chr(0x3B1 + i): name for i, name in enumerate(_GREEK_NAMES.split())} | {
+    "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+}  # fmt: skip
 _CHARACTERS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "\\times ", "÷": "\\div ", "·": "\\cdot ", "⋅": "\\cdot ",
     "∙": "\\cdot ", "•": "\\cdot ", "√": "\\sqrt ", "∞": "\\infty ", "°": "^\\circ ", "º": "^\\circ ", "±": "\\pm ",
@@ -38,23 +43,22 @@ _CHARACTERS = {
 } | {letter: f"\\{name} " for letter, name in _GREEK.items()}  # fmt: skip
 _SPECIAL = re.compile("|".join(map(re.escape, sorted(_CHARACTERS, key=len, reverse=True))))
 
-_TEXT = r"\\(?:text|textbf|textrm|textit|textnormal|texttt|textsf|mbox|hbox|mathrm|mathsf|mathit|operatorname)\*?\s*"
+# Spacing and sizing; \phantom and \hspace with what they hold.
+_NO_MEANING = r"""(?:quad|qquad|thinspace|enspace|displaystyle|textstyle|limits|nolimits|left|right|middle|bigl|bigr
+    |Bigl|Bigr|big|Big|bigg|Bigg|mathstrut|allowbreak|rm|bf|it|(?:hspace|phantom)\{[^{}]*\}|phantom)(?![a-zA-Z])"""
+_TEXT_MACRO = r"\\(?:text(?:bf|rm|it|normal|tt|sf)?|[mh]box|math(?:rm|sf|it)|operatorname)\*?\s*"
+_GROUPED = r"\d{1,3}(?:(?:,\\!|\{\s*,\s*\}|\\,|~|\\[ ])\s*\d{3})+(?!\d)"  # 14,\!400 and 10{,}000
+_FRACTION = r"(?:\.\d+|(?<=\d)\.(?![.\d]))"
+_EXPONENT = r"(?:[eE][+-]?\d+(?![\d.a-zA-Z]))?"
 _TOKEN = re.compile(
-    rf"""
-    (?P<space>(?:\s|~|\\[,;:!>]|\\[ ]|\\(?:quad|qquad|thinspace|enspace|displaystyle|textstyle|limits|nolimits|left
-        |right|bigl|bigr|Bigl|Bigr|big|Big|bigg|Bigg|middle|mathstrut|allowbreak|hspace\{{[^{{}}]*\}}|rm|bf|it
-        |phantom\{{[^{{}}]*\}}|phantom)(?![a-zA-Z])|\\[()\[\]]|\$)+)
-  | {_TEXT}\{{(?P<text>[^{{}}]*)\}}
-  | (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
-  | (?P<number>(?:\d{{1,3}}(?:(?:(?:,\\!|\{{\s*,\s*\}}|\\,|~|\\[ ])\s*)\d{{3}})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.(?![.\d]))
-        (?:[eE][+-]?\d+(?![\d.a-zA-Z]))?
-      | \d{{1,3}}(?:(?:(?:,\\!|\{{\s*,\s*\}}|\\,|~|\\[ ])\s*)\d{{3}})+(?!\d)
-      | \d+(?:[eE][+-]?\d+(?![\d.a-zA-Z]))?)
-  | (?P<word>[a-zA-Z]+)
-  | \\(?P<macro>[a-zA-Z]+|[^a-zA-Z\s])
-  | (?P<op><=|>=|!=|==|\*\*|_|[^\s\w\\])
-  | (?P<bad>.)
-    """,
+    rf"""(?P<space>(?:\s|~|\\[,;:!>]|\\[ ]|\\{_NO_MEANING}|\\[()\[\]]|\$)+)
+    | {_TEXT_MACRO}\{{(?P<text>[^{{}}]*)\}}
+    | (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
+    | (?P<number>(?:{_GROUPED}|\d+)?{_FRACTION}{_EXPONENT} | {_GROUPED} | \d+{_EXPONENT})
+    | (?P<word>[a-zA-Z]+)
+    | \\(?P<macro>[a-zA-Z]+|[^a-zA-Z\s])
+    | (?P<op><=|>=|!=|==|\*\*|_|[^\s\w\\])
+    | (?P<bad>.)""",
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])(?!,\d)")
@@ -67,14 +71,19 @@ def plain(text: str) -> str:
         return text
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉₊₋]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
-    text = re.sub("[¼-¾⅐-⅞]", lambda m: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", m.group()).split("⁄")), text)  # fmt: skip
+    text = re.sub("[¼-¾⅐-⅞]", _vulgar_fraction, text)
     text = _SPECIAL.sub(lambda m: _CHARACTERS[m.group()], text)
     text = unicodedata.normalize("NFKC", text)
     return _SPECIAL.sub(lambda m: _CHARACTERS[m.group()], text)
 
 
+def _vulgar_fraction(match: re.Match[str]) -> str:
+    top, bottom = unicodedata.normalize("NFKC", match.group()).split("⁄")
+    return f"\\frac{{{top}}}{{{bottom}}}"
+
+
 def join_thousands(text: str) -> str:
-    """Commas and blanks between groups of three digits removed, outside brackets (inside, ``(2,251,252)`` is a triple)."""
+    """Without commas and blanks between groups of three digits, outside brackets: ``(2,251,252)`` is a triple."""
     if not any(mark in text for mark in (",", " ")):
         return text
     depth, start, parts = 0, 0, []

@@ -10,7 +10,7 @@ from brorl.verifiers.mathematics.cursor import Cursor, canonical
 from brorl.verifiers.mathematics.expressions import expression
 from brorl.verifiers.mathematics.lexer import NotMathematics, Token, tokenize
 from brorl.verifiers.mathematics.syntax import Node
-from brorl.verifiers.mathematics.units import Unit, read_unit
+from brorl.verifiers.mathematics.units import TEMPERATURES, Unit, read_unit
 from brorl.verifiers.mathematics.vocabulary import MATRICES, RELATIONS, SET_OPERATORS
 
 _ROW_SKIP = re.compile(r"\\\\\s*\[[^\]]*(?:pt|em|ex|mm)\]")
@@ -146,6 +146,8 @@ def _unit_ahead(at: Cursor, node: Node) -> tuple[Unit | str, int] | None:
         return "percent", end
     if bare in ("degree", "degrees", "deg"):
         return "degree", end
+    if node.kind == "degree" and phrase.strip(" .") in TEMPERATURES:
+        phrase, in_text = TEMPERATURES[phrase.strip(" .")], True
     if not in_text and not _bare_unit(phrase):
         return None
     unit = read_unit(phrase, nouns=True)

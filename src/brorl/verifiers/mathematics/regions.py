@@ -1,5 +1,6 @@
 """Subsets of the real line: intervals, unions, inequalities in one variable, and when two of them are the same."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from brorl.verifiers.mathematics import syntax
@@ -43,7 +44,7 @@ def region(node: Node) -> Region | None:
     """The subset of the real line that a node describes; None if it describes none."""
     if node.kind == "interval":
         closed: Any = node.data
-        return Region((Piece(*node.args, *closed),))
+        return Region((Piece(node.args[0], node.args[1], *closed),))
     if node.kind == "tuple" and len(node.args) == 2 and all(map(syntax.is_scalar, node.args)):
         return Region((Piece(*node.args, False, False),))
     if node.kind == "reals":
@@ -143,7 +144,7 @@ def _place(node: Node) -> Any:
 
 def _normal(pieces: tuple[Piece, ...]) -> list[Piece]:
     """Sorted, disjoint, and joined where they touch; empty pieces dropped."""
-    full = [p for p in pieces if _place(p.low) < _place(p.high) or (p.low_closed and p.high_closed and same_value(p.low, p.high))]  # fmt: skip
+    full = _nonempty(pieces)
     joined = list[Piece]()
     for piece in sorted(full, key=lambda p: (_place(p.low), not p.low_closed)):
         last = joined[-1] if joined else None
@@ -154,6 +155,15 @@ def _normal(pieces: tuple[Piece, ...]) -> list[Piece]:
         elif _place(piece.high) > _place(last.high):
             joined[-1] = last._replace(high=piece.high, high_closed=piece.high_closed)
     return joined
+
+
+def _nonempty(pieces: Iterable[Piece]) -> list[Piece]:
+    return [
+        piece
+        for piece in pieces
+        if _place(piece.low) < _place(piece.high)
+        or (piece.low_closed and piece.high_closed and same_value(piece.low, piece.high))
+    ]
 
 
 def _touches(left: Piece, right: Piece) -> bool:
@@ -188,4 +198,4 @@ def _intersect(first: tuple[Piece, ...], second: tuple[Piece, ...]) -> tuple[Pie
                     (a.high, a.high_closed), (b.high, b.high_closed), key=lambda end: _place(end[0])
                 )
             pieces.append(Piece(low, high, low_closed, high_closed))
-    return tuple(p for p in pieces if _place(p.low) < _place(p.high) or (p.low_closed and p.high_closed and same_value(p.low, p.high)))  # fmt: skip
+    return tuple(_nonempty(pieces))

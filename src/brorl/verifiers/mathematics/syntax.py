@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from brorl.verifiers.mathematics.lexer import NotMathematics
+from brorl.verifiers.mathematics.vocabulary import words
 
 
 class Node(NamedTuple):
@@ -33,9 +34,9 @@ class Number(NamedTuple):
     place: Fraction = Fraction(1)
 
 
-SCALARS = frozenset(
-    "number symbol constant add multiply divide power negate factorial root call apply absolute floor ceiling binomial "
-    "percent degree plusminus minusplus based opaque".split()
+SCALARS = words(
+    "number symbol constant add multiply divide power negate factorial root call apply absolute floor ceiling "
+    "binomial percent degree plusminus minusplus based opaque"
 )
 ARRAYS = ("matrix", "tuple")
 MAX_EXPONENT = 4_000
@@ -101,7 +102,7 @@ def add(terms: list[Node]) -> Node:
     if all(map(is_scalar, terms)):
         return Node("add", tuple(terms))
     first = terms[0]
-    if first.kind not in ARRAYS or any((t.kind, t.data, len(t.args)) != (first.kind, first.data, len(first.args)) for t in terms):  # fmt: skip
+    if first.kind not in ARRAYS or len({(term.kind, term.data, len(term.args)) for term in terms}) > 1:
         raise NotMathematics("a sum of unlike things")
     return first._replace(args=tuple(add(list(entries)) for entries in zip(*(t.args for t in terms), strict=True)))
 

@@ -4,6 +4,8 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from brorl.verifiers.mathematics.vocabulary import words
+
 
 class Unit(NamedTuple):
     """`factor` times the base units of `dimensions` (sorted pairs of name and exponent), or a counted noun."""
@@ -39,6 +41,8 @@ _UNITS = _table(
     "euro: 1 euro",
     "sterling: 1 sterling",
     "yuan: 1 yuan RMB",
+    "celsius: 1 celsius centigrade",
+    "fahrenheit: 1 fahrenheit",
     "degree: 1 degree deg, 1/60 arcminute",
     "radian: 1 radian rad",
     "newton: 1 N newton",
@@ -54,14 +58,18 @@ _UNITS = _table(
     "solarmass: 1 M_\\odot",
 )
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "sq": "square", "cu": "cubic", "cc": "cm^3"}
-_IGNORED = frozenset("unit units of the a an".split())
+_IGNORED = words("unit units of the a an")
 _WORD = re.compile(r"\\?[A-Za-zμÅ$¢]+(?:_\\odot)?")
 _PART = re.compile(rf"({_WORD.pattern})\s*(?:(?:\^\s*\{{?|(?<=[a-z]))\s*(-?\d)\s*\}}?)?|[/*·.,-]|\s+")
 # Words that make a phrase a remark about the number, not a unit.
-_REMARK = frozenset(
+_REMARK = words(
     "is are was were not no isn't wrong correct incorrect maybe perhaps probably about or and but then so since "
-    "because if when where which that this i we you it he she they my be to for from by at with as than".split()
+    "because if when where which that this i we you it he she they my be to for from by at with as than"
 )
+
+
+TEMPERATURES = {"C": "celsius", "F": "fahrenheit"}
+"""what letters after a degree sign mean"""
 
 
 def read_unit(phrase: str, *, nouns: bool) -> Unit | None:
@@ -71,12 +79,12 @@ def read_unit(phrase: str, *, nouns: bool) -> Unit | None:
         phrase: such as ``cm``, ``km/h``, ``square feet``, ``m^2``, ``dollars per hour``.
         nouns: whether unknown words may count as a counted noun (``apples``).
     """
-    words = re.sub(r"\bper\b", "/", phrase.strip(" .,\n"))
-    known = _known(words)
+    phrase = re.sub(r"\bper\b", "/", phrase.strip(" .,\n"))
+    known = _known(phrase)
     if known is not None or not nouns:
         return known
-    plain = [word.lower() for word in re.findall(r"[A-Za-z']+", words)]
-    if not plain or len(plain) > 5 or _REMARK & set(plain) or re.search(r"[^A-Za-z'\s/.,-]", words):
+    plain = [word.lower() for word in re.findall(r"[A-Za-z']+", phrase)]
+    if not plain or len(plain) > 5 or _REMARK & set(plain) or re.search(r"[^A-Za-z'\s/.,-]", phrase):
         return None
     return Unit(Fraction(1), (), " ".join(_singular(w) for w in plain if w not in _IGNORED))
 
@@ -85,11 +93,11 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def _known(words: str) -> Unit | None:
+def _known(phrase: str) -> Unit | None:
     factor, dimensions = Fraction(1), dict[str, int]()
     sign, raised, at = 1, 1, 0
-    while at < len(words):
-        match = _PART.match(words, at)
+    while at < len(phrase):
+        match = _PART.match(phrase, at)
         if match is None:
             return None
         at = match.end()
@@ -117,6 +125,8 @@ def _known(words: str) -> Unit | None:
         raised = 1
         factor *= entry[0] ** exponent
         dimensions[entry[1]] = dimensions.get(entry[1], 0) + exponent
+    if "celsius" in dimensions or "fahrenheit" in dimensions:
+        dimensions.pop("degree", None)
     return Unit(factor, tuple(sorted((base, e) for base, e in dimensions.items() if e)))
 
 

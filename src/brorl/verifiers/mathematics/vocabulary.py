@@ -1,10 +1,16 @@
 """The words and macros that the grammar knows."""
 
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh ln log lg exp arg det gcd lcm max "
-    "min Re Im".split()
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+FUNCTIONS = words(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh ln log lg exp arg det gcd lcm "
+    "max min Re Im"
 )
-ALWAYS_BRACKETED = frozenset("det gcd lcm max min arg Re Im".split())
+ALWAYS_BRACKETED = words("det gcd lcm max min arg Re Im")
 SYNONYMS = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
     "leq": "le", "geq": "ge", "leqslant": "le", "geqslant": "ge", "lt": "<", "gt": ">", "neq": "ne", "ast": "cdot",
@@ -20,17 +26,17 @@ WORDS = {"pi": "pi", "sqrt": "sqrt", "infinity": "infty", "infty": "infty", "inf
 }
 """names that plain text writes without a backslash"""
 CONSTANTS = {"pi": "pi", "infty": "infinity", "e": "e", "i": "i"}
-GREEK = frozenset(
+GREEK = words(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
-    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell".split()
+    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell"
 )
-ACCENTS = frozenset("dot ddot bar hat tilde overline widehat".split())
-PLAIN_STYLES = frozenset("vec overrightarrow mathbf boldsymbol bm mathcal mathbb mathfrak mathtt underline".split())
-FIGURES = frozenset("triangle angle".split())
-BIG_OPERATORS = frozenset("sum prod int lim iint oint".split())
+ACCENTS = words("dot ddot bar hat tilde overline widehat")
+PLAIN_STYLES = words("vec overrightarrow mathbf boldsymbol bm mathcal mathbb mathfrak mathtt underline")
+FIGURES = words("triangle angle")
+BIG_OPERATORS = words("sum prod int lim iint oint")
 CURRENCIES = {"$": "$", "euro": "euro", "pound": "sterling"}
-FACTOR_MACROS = FUNCTIONS | GREEK | ACCENTS | PLAIN_STYLES | FIGURES | BIG_OPERATORS | frozenset(
-    "frac sqrt binom pi infty lfloor lceil begin langle {".split()
+FACTOR_MACROS = FUNCTIONS | GREEK | ACCENTS | PLAIN_STYLES | FIGURES | BIG_OPERATORS | words(
+    "frac sqrt binom pi infty lfloor lceil begin langle {"
 )  # fmt: skip
 """macros that may follow a factor without an operator"""
 RELATIONS = {
@@ -38,6 +44,6 @@ RELATIONS = {
     "approx": "~", "in": "in", ":": ":", "equiv": "=", "sim": "~",
 }  # fmt: skip
 SET_OPERATORS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
-MATRICES = frozenset("pmatrix bmatrix matrix smallmatrix array Bmatrix".split())
+MATRICES = words("pmatrix bmatrix matrix smallmatrix array Bmatrix")
 UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 """letters that are functions whatever stands in the brackets after them; others only before one letter or number"""
