@@ -19,6 +19,7 @@ from reasoning_gym.factory import DATASETS
 from brorl.errors import DataError, RecipeError
 from brorl.seeding import derive_seed
 from brorl.tasks.entries import pack
+from brorl.tasks.fixed_hash import make_item
 from brorl.tasks.rows import TaskRow, content_key, fingerprint
 
 Split = Literal["train", "heldout"]
@@ -28,6 +29,7 @@ HELD_OUT_SHARE = 0.2
 
 _NOT_TASKS = {"composite"}  # a mixer of data sets; `brorl.tasks.mixture` is ours
 _SEEDED_AT_CREATION = {"acre", "gsm_symbolic", "list_functions"}  # these read their seed only when they are created
+_FOLLOWS_HASH_SEED = {"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"}
 _PRINTS = {"bf"}  # writes dots to stdout
 _ATTEMPTS = 400  # draws in a row without a new question before a set counts as exhausted
 
@@ -152,6 +154,8 @@ class GymSource:
         )
 
     def _item(self, seed: int) -> dict[str, Any]:
+        if self.task in _FOLLOWS_HASH_SEED:
+            return make_item(self.task, self._config, seed)
         quiet = contextlib.redirect_stdout(io.StringIO()) if self.task in _PRINTS else contextlib.nullcontext()
         with quiet:
             if self.task in _SEEDED_AT_CREATION:
@@ -161,8 +165,10 @@ class GymSource:
 
 
 def _for_scorer(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry as JSON, without the question, which no scorer reads and the prompt holds already."""
-    return pack({key: value for key, value in entry.items() if key != "question"})
+    """The entry as JSON, without what no scorer reads: the question, which the prompt holds already, and the day on
+    which time_intervals made the item."""
+    metadata = {key: value for key, value in entry["metadata"].items() if key not in ("start_time", "end_time")}
+    return pack({"answer": entry["answer"], "metadata": metadata})
 
 
 def _nearest(word: str, known: list[str]) -> str:

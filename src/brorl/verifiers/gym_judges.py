@@ -171,7 +171,7 @@ def _sorted_words(answer: str, entry: Entry) -> bool:
 
 
 JUDGES: dict[str, Callable[[str, Entry], bool]] = {
-    "calendar_arithmetic": _calendar,  # where the gold is -1, any number pays e^5 and more; "wednesday" pays 0.05
+    "calendar_arithmetic": _calendar,  # pays 0.05 for "wednesday"
     "coin_flip": _ratio,  # pays 1.0 for the first digit of the gold: "0" for 0.25
     "complex_arithmetic": _complex,  # refuses "-7i + 4"
     "countdown": _countdown,  # sympy evaluates the model's text: "9**9**9**9" hangs
