@@ -82,6 +82,7 @@ def test_words(text: str, expected: list[str]):
         ("See example.com or v1.2.3 for more.", 1),
         ("***\n\n...", 0),
         ("What?! Never!!! Ok.", 3),
+        ('Visit "Curls & Co." today (or soon.) and enjoy.', 1),
     ],
 )
 def test_sentences(text: str, expected: int):
@@ -206,6 +207,7 @@ def test_only_the_text_after_the_thinking_block_counts():
     ids = ["punctuation:no_comma"]
     assert verify("<think>a, b, c</think>\nfine", ids).outcome == Outcome.CORRECT
     assert verify("<think>fine", ids).outcome == Outcome.NO_ANSWER
+    assert verify("<think>a</think>b<think>c", ids).outcome == Outcome.NO_ANSWER
     assert verify("<think>fine</think>  \n", ids).outcome == Outcome.NO_ANSWER
     assert verify("", ids).reward == 0.0
     assert answer_text("a</think>b</think>\n c") == "c"

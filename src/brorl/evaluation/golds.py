@@ -13,7 +13,7 @@ _FORMS = {
     "math": "\\boxed{{{}}}",
     "math_verify": "\\boxed{{{}}}",
     "choice": "Answer: {}",
-    "code": "```python\n{}\n```",
+    "code": "````python\n{}\n````",
 }
 _ANSWER_FORMS = {"tag": "<answer>{}</answer>", "anchor": "Answer: {}"}
 _EXTRACTING = ("gym", "numeric", "text")

@@ -62,7 +62,7 @@ def answer_text(response: str) -> str:
     """The response after its thinking block; empty where the block never closes, or where nothing but space is left."""
     _, closed, tail = response.rpartition("</think>")
     answer = tail.lstrip() if closed else response
-    return "" if ("<think>" in answer and not closed) or not answer.strip() else answer
+    return "" if "<think>" in answer or not answer.strip() else answer
 
 
 def follows_strict(text: str, instruction: str, kwargs: Mapping[str, Any]) -> Verdict:

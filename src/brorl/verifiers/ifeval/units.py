@@ -89,12 +89,11 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     next_word = (following.group(1) or "") if following else ""
     if not next_word or mark[0] in _WIDE:
         return True
+    if closing.strip("*_") and next_word[0].islower():
+        return False  # the sentence goes on after a quotation or a bracket: "Really?" she asked.
     if mark == ".":
         return _full_stop_ends(text, match.start(), next_word)
-    if not mark.strip(".…"):  # an ellipsis
-        return not next_word[0].islower()
-    # A question or exclamation inside a quotation goes on: "Really?" she asked.
-    return not (closing.strip("*_") and next_word[0].islower())
+    return bool(mark.strip(".…")) or not next_word[0].islower()  # an ellipsis may stand within a sentence
 
 
 def _full_stop_ends(text: str, stop: int, next_word: str) -> bool:
