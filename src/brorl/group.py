@@ -249,9 +249,10 @@ class RolloutGroup:
         if not 1 <= size <= self.rollouts:
             raise ValueError(f"cannot take {size} of {self.rollouts} rollouts")
         taken = rng.multivariate_hypergeometric(self.end_counts.astype(np.int64), size, method="marginals")
-        return self._keep(taken.astype(np.int32))
+        return self.take(taken.astype(np.int32))
 
-    def _keep(self, end_counts: Ints) -> "RolloutGroup":
+    def take(self, end_counts: Ints) -> "RolloutGroup":
+        """The group in which response k has `end_counts[k]` of its rollouts; responses left with none disappear."""
         counts = np.zeros(self.nodes, np.int64)
         np.add.at(counts, self.ends[self.ends >= 0], end_counts[self.ends >= 0])
         parents = self.parents.tolist()
