@@ -170,6 +170,29 @@ def test_checks(name: str, kwargs: dict, text: str, expected: bool | None):
     assert follows_strict(text, name, kwargs) is expected
 
 
+SENTENCES = {
+    "ar": "ذهبت اليوم إلى السوق واشتريت بعض التفاح.", "bg": "Днес отидох на пазара и купих няколко ябълки.",
+    "de": "Heute ging ich auf den Markt und kaufte ein paar Äpfel.", "en": "Today I went to the market and bought apples.",
+    "es": "Hoy fui al mercado y compré algunas manzanas.", "fa": "من امروز به بازار رفتم و چند سیب خریدم.",
+    "fi": "Tänään kävin torilla ja ostin muutaman omenan.", "fr": "Je suis allé au marché et j'ai acheté des pommes.",
+    "he": "היום הלכתי לשוק וקניתי כמה תפוחים.", "hi": "आज मैं बाज़ार गया और कुछ सेब खरीदे।",
+    "it": "Oggi sono andato al mercato e ho comprato alcune mele.", "ja": "今日は市場に行ってりんごをいくつか買いました。",
+    "ko": "오늘 나는 시장에 가서 사과를 몇 개 샀다.", "mr": "आज मी बाजारात गेलो आणि काही सफरचंदे विकत घेतली.",
+    "ne": "आज म बजार गएँ र केही स्याउ किनें।", "pl": "Dzisiaj poszedłem na targ i kupiłem kilka jabłek.",
+    "pt": "Hoje fui ao mercado e comprei algumas maçãs.", "ru": "Сегодня я пошёл на рынок и купил несколько яблок.",
+    "sw": "Leo nilienda sokoni na kununua maapulo machache.", "th": "วันนี้ฉันไปตลาดและซื้อแอปเปิ้ล",
+    "uk": "Сьогодні я пішов на ринок і купив кілька яблук.", "ur": "میں آج بازار گیا اور کچھ سیب خریدے۔",
+    "vi": "Hôm nay tôi đi chợ và mua vài quả táo.", "zh": "今天我去市场买了几个苹果。",
+}  # fmt: skip
+
+
+def test_one_sentence_tells_its_language_from_the_others():
+    for spoken, text in SENTENCES.items():
+        for asked in SENTENCES:
+            followed = follows_strict(text, "language:response_language", {"language": asked})
+            assert followed is (spoken == asked), (spoken, asked)
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [

@@ -1,8 +1,8 @@
 """Which language a response is in, the same answer every time.
 
 The script decides where it can. Between languages of one script a fixed naive Bayes model decides (py3langid: no seed,
-no sampling, nothing downloaded) where it is confident; below that, a short list of everyday words; and where those say
-nothing either, the answer is None: cannot be told.
+no sampling, nothing downloaded) where it is confident; below that, a short list of everyday words; where those say nothing,
+the model again if it finds one language likely; and otherwise the answer is None: cannot be told.
 """
 # ruff: noqa: RUF001, SIM905 - letters of many scripts are meant; word lists read best as text
 
@@ -16,7 +16,8 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from brorl.verifiers.ifeval.arguments import BadInstruction
 from brorl.verifiers.ifeval.units import fold, words
 
-_CONFIDENT = 0.4  # probability of the best language at which the model's word is taken
+_CONFIDENT = 0.8  # probability of the best language at which the model's word is taken
+_LIKELY = 0.4  # the same, where no everyday word speaks
 _CERTAIN = 0.9  # probability of another language at which a text is held not to be English
 _SCRIPT_SHARE = 0.7  # share of the letters that must be in the script of the language
 
@@ -89,6 +90,8 @@ _EVERYDAY: dict[str, str] = {
     "ur": "السلام علیکم شکریہ جی ہاں نہیں میں اور ہے یہ خدا حافظ",
 }
 
+_EVERYDAY_SETS = {name: frozenset(known.split()) for name, known in _EVERYDAY.items()}
+
 
 @cache
 def _model() -> LanguageIdentifier:
@@ -137,16 +140,16 @@ def in_language(text: str, language: str) -> bool | None:
     best, probability = _identifier(code).classify(fold(text))
     if probability >= _CONFIDENT:
         return best == code
-    return _by_everyday_words(text, code)
+    hits = _everyday_words(text)
+    if hits:
+        return hits[code] == max(hits.values())
+    return best == code if probability >= _LIKELY else None
 
 
-def _by_everyday_words(text: str, code: str) -> bool | None:
+def _everyday_words(text: str) -> Counter[str]:
+    """How many words of the text are everyday words of each language; languages without one are left out."""
     said = [fold(word) for word in words(text)]
-    hits = {name: sum(word in known.split() for word in said) for name, known in _EVERYDAY.items()}
-    most = max(hits.values())
-    if most == 0:
-        return None
-    return hits.get(code, 0) == most
+    return +Counter({name: sum(word in known for word in said) for name, known in _EVERYDAY_SETS.items()})
 
 
 def may_be_english(text: str) -> bool:
