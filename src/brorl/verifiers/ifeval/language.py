@@ -1,8 +1,8 @@
 """Which language a response is in, the same answer every time.
 
 The script decides where it can. Between languages of one script a fixed naive Bayes model decides (py3langid: no seed,
-no sampling, nothing downloaded) where it is confident; below that, a short list of everyday words; where those say nothing,
-the model again if it finds one language likely; and otherwise the answer is None: cannot be told.
+no sampling, nothing downloaded) where it is confident; below that, a short list of everyday words; where those say
+nothing, the model again if it finds one language likely; and otherwise the answer is None: cannot be told.
 """
 # ruff: noqa: RUF001, SIM905 - letters of many scripts are meant; word lists read best as text
 
