@@ -51,7 +51,7 @@ def choice(prompt: Prompt, response: str) -> Score:
     if found.found in (Found.OPEN_THINKING, Found.EMPTY):
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note=found.found.value)
     letters = ascii_uppercase[:count]
-    text = _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", found.text)).replace("$", "").replace("\u2019", "'").strip()
+    text = _plain(found.text)
     chosen = _chosen(text, letters, choices, labels, anchored=found.found is not Found.WHOLE)
     if not chosen:
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note="no letter stands for an answer")
@@ -78,7 +78,7 @@ def _reference(answer: str, choices: Sequence[str], labels: Sequence[str]) -> st
 def _chosen(text: str, letters: str, choices: Sequence[str], labels: Sequence[str], *, anchored: bool) -> str:
     """The letter (or letters, or a letter that is no option) that a text settles on; empty if it does not."""
     for at, option in enumerate(choices):
-        if _same_text(text, option) and sum(_same_text(text, other) for other in choices) == 1:
+        if len(option) > 1 and _same_text(text, option) and sum(_same_text(text, other) for other in choices) == 1:
             return letters[at]
     if anchored:
         return _leading(text, labels) or _standing(text, letters)
@@ -99,8 +99,13 @@ def _is_option(start: re.Match[str], letters: str, choices: Sequence[str]) -> bo
     return mark.startswith((")", ".", ":")) and not _LETTER.search(rest) and not _REJECTED.match(rest)
 
 
+def _plain(text: str) -> str:
+    """Without LaTeX around words."""
+    return _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", text)).replace("$", "").replace("\u2019", "'").strip()
+
+
 def _same_text(first: str, second: str) -> bool:
-    return first.strip(" .\n").casefold() == second.strip(" .\n").casefold()
+    return _plain(first).strip(" .\n").casefold() == _plain(second).strip(" .\n").casefold()
 
 
 def _leading(text: str, labels: Sequence[str]) -> str:
@@ -111,10 +116,15 @@ def _leading(text: str, labels: Sequence[str]) -> str:
     letter, mark, rest = match.groups()
     if letter.isdecimal():
         return ascii_uppercase[labels.index(letter)] if letter in labels and not rest else ""
-    if rest and not mark and (letter.islower() or letter in "AI") and not _REASON.match(rest):
+    following = text[match.end(1) :]
+    if (
+        rest
+        and not mark
+        and (letter.islower() or letter in "AI")
+        and not (_REASON.match(rest) or _NEXT.match(following))
+    ):
         return ""  # the article or the pronoun
     chosen = letter.upper()
-    following = text[match.end(1) :]
     while (another := _NEXT.match(following)) is not None:
         chosen += another.group(1)
         following = following[another.end() :]

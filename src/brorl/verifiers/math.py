@@ -44,13 +44,14 @@ def prepare(prompt: Prompt) -> None:
 def references(prompt: Prompt) -> list[Reading]:
     """The readings of the reference answer that a response may equal; empty if there is nothing to compare with."""
     gold = _reference(prompt.answer)
-    if not gold.key:
-        return []
     unit = str(prompt.meta.get("unit") or "").strip().replace("\\%", "%")
-    if not unit:
-        return [gold]
-    answer = prompt.answer.strip().strip("$")
-    return [gold, read(f"{answer}\\%" if unit == "%" else f"{answer} \\text{{{unit}}}")]
+    if not gold.key or not unit:
+        return [gold] if gold.key else []
+    bare = prompt.answer.strip().strip("$")
+    # Percentage points equal a bare number, and no number with another unit.
+    return [
+        read(f"{bare}\\text{{ {phrase}}}") for phrase in (["percent", "percentage points"] if unit == "%" else [unit])
+    ]
 
 
 def _reference(answer: str) -> Reading:

@@ -10,7 +10,7 @@ from brorl.verifiers.mathematics.equality import proportional, same_value
 from brorl.verifiers.mathematics.evaluation import OutOfReach, exact
 from brorl.verifiers.mathematics.regions import is_name, region, same_region
 from brorl.verifiers.mathematics.syntax import Node, Number
-from brorl.verifiers.mathematics.units import Unit, conversion
+from brorl.verifiers.mathematics.units import Unit, conversion, read_unit
 
 MAX_MEMBERS = 200
 
@@ -40,7 +40,7 @@ def _same(first: Node, second: Node) -> bool:
     if syntax.is_scalar(first) and syntax.is_scalar(second):
         return _same_scalar(first, second)
     if "quantity" in kinds:
-        return _same_quantity(first, second)
+        return _same_quantity(_with_letter_unit(first), _with_letter_unit(second))
     if kinds & {"list", "set"}:
         return _same_members(first, second) or _same_regions(first, second)
     if "ratio" in kinds:
@@ -103,6 +103,14 @@ def _without_degree(node: Node) -> Node:
     if node.kind == "degree":
         return node.args[0]
     return node._replace(args=tuple(map(_without_degree, node.args))) if _has_degree(node) else node
+
+
+def _with_letter_unit(node: Node) -> Node:
+    """12 m read as twelve metres, where the other side has a unit."""
+    if node.kind != "multiply" or node.args[-1].kind != "symbol":
+        return node
+    unit = read_unit(str(node.args[-1].data), nouns=False)
+    return node if unit is None else Node("quantity", (syntax.multiply(list(node.args[:-1])),), unit)
 
 
 def _same_quantity(first: Node, second: Node) -> bool:

@@ -33,10 +33,15 @@ class Cursor:
         return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else _END
 
     def next(self) -> Token:
-        """Takes the next token."""
-        token = self.peek()
+        """Takes the next token.
+
+        Raises:
+            NotMathematics: there is none.
+        """
+        if self.at >= len(self.tokens):
+            raise NotMathematics("incomplete")
         self.at += 1
-        return token
+        return self.tokens[self.at - 1]
 
     def ahead(self, *values: str) -> bool:
         """Whether the next token is one of these, as an operator or as a macro."""

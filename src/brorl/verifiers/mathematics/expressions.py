@@ -159,7 +159,8 @@ def _argument(at: Cursor, *, exponent: bool = False) -> Node:
     if exponent and at.accept("op", "-"):
         return syntax.negate(_argument(at, exponent=True))
     token = at.peek()
-    if token.kind in ("number", "word") and len(token.value) > 1 and not exponent and token.value not in WORDS:
+    splits = token.value.isdigit() if token.kind == "number" else token.kind == "word" and token.value not in WORDS
+    if splits and len(token.value) > 1 and not exponent:
         at.replace(Token(token.kind, token.value[1:], False))  # \frac12 is 1/2
         return syntax.literal(token.value[0]) if token.kind == "number" else _letter(token.value[0])
     if exponent and token.kind == "op" and token.value not in ("(", "|"):
@@ -275,7 +276,7 @@ def _subscript(at: Cursor) -> str:
     parts = list[str]()
     while not at.accept("op", "}"):
         token = at.next()
-        if token.kind == "end" or token.value == "{":
+        if token.value == "{":
             raise NotMathematics("subscript")
         parts.append(token.value.strip())
     return "_" + " ".join(parts)

@@ -228,8 +228,7 @@ def _matrix(at: Cursor) -> Node:
         raise NotMathematics(f"environment {name}")
     if name == "array" and at.accept("op", "{"):
         while not at.accept("op", "}"):
-            if at.next().kind == "end":
-                raise NotMathematics("array")
+            at.next()
     rows = [[expression(at)]]
     while not at.accept("macro", "end"):
         if at.accept("op", "&"):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from brorl.verifiers.mathematics.answers import same_answer
 from brorl.verifiers.mathematics.evaluation import OutOfReach
-from brorl.verifiers.mathematics.extraction import last_box
+from brorl.verifiers.mathematics.extraction import Found, last_box
 from brorl.verifiers.mathematics.lexer import NotMathematics, join_thousands, plain
 from brorl.verifiers.mathematics.parser import parse
 from brorl.verifiers.mathematics.syntax import Node
@@ -70,7 +70,7 @@ def _unwrap(text: str) -> str:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)
     if "\\boxed" in text:
         box = last_box(text)
-        text = box.text if box is not None and box.text else text
+        text = box.text if box is not None and box.found is Found.BOX else text
     if text.count("$") % 2 == 1:
         text = re.sub(r"^(-?)\$(?=\s*[\d.])", r"\1\\$", text)  # $45: the currency, not a delimiter
     for _ in range(4):

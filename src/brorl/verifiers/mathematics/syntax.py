@@ -54,8 +54,10 @@ def literal(text: str) -> Node:
     """The number that a numeral spells: ``12``, ``.5``, ``1.5e-3``.
 
     Raises:
-        NotMathematics: an exponent beyond 4000.
+        NotMathematics: an exponent beyond 4000, or not a numeral.
     """
+    if not any(map(str.isdigit, text.partition("e")[0])):
+        raise NotMathematics("not a numeral")
     mantissa, _, exponent = text.lower().partition("e")
     if len(exponent) > 5 or abs(int(exponent or "0")) > MAX_EXPONENT:
         raise NotMathematics("exponent too large")

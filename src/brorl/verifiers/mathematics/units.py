@@ -113,7 +113,9 @@ def _known(phrase: str) -> Unit | None:
             raised = 1
             continue
         compound = _known(name) if "/" in name or "^" in name else None
-        entry = _UNITS.get(name) or (_UNITS.get(_singular(name.lower())) if len(name) > 2 else None)
+        entry = _UNITS.get(name)
+        if entry is None and len(name) > 2:
+            entry = _UNITS.get(name.lower()) or _UNITS.get(_singular(name.lower()))
         if compound is not None:
             factor *= compound.factor
             for base, exponent in compound.dimensions:
