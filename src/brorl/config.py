@@ -61,7 +61,8 @@ class GymTask(Settings):
     weight: PositiveFloat = 1.0
     size: PositiveInt | None = None
     """distinct training prompts; none means an endless stream"""
-    reward: Literal["binary", "partial"] = "binary"
+    meta: dict[str, Any] = {}
+    """for the verifier, such as ``{mode: partial}`` for the task's own partial credit"""
 
 
 class FileTask(Settings):
@@ -74,6 +75,8 @@ class FileTask(Settings):
     verifier: str = "math"
     columns: dict[str, str] = {}
     """names of the columns that hold id, question, messages and answer, where they are not called so"""
+    meta: dict[str, Any] = {}
+    """for the verifier, added to every row's meta, such as ``{answer_format: whole}``"""
     weight: PositiveFloat = 1.0
 
 
@@ -91,7 +94,8 @@ class ModelSettings(Settings):
 class PromptSettings(Settings):
     template: str = "{question}"
     chat: bool | None = None
-    """apply the tokenizer's chat template; none means: where there is one"""
+    """apply the tokenizer's chat template; none means: where it has one"""
+    system: str = ""
     assistant_prefix: str = ""
     """text that opens the assistant's turn"""
     max_tokens: PositiveInt | None = None
@@ -123,8 +127,10 @@ class SelectionSettings(Settings):
     """dynamic sampling: groups that are all right or all wrong are not trained on"""
     max_rounds: PositiveInt = 4
     """sampling rounds per step until enough groups carry signal"""
+    oversample: Annotated[float, Field(ge=1, le=2)] = 1.0
+    """prompts drawn per round over groups missing; above 1 saves rounds and leaves surplus groups"""
     carry_surplus: bool = False
-    """usable groups beyond P enter the next step"""
+    """usable groups beyond P enter the next step; otherwise they are kept on disk only"""
 
 
 class AlgorithmSettings(Settings):
@@ -132,7 +138,7 @@ class AlgorithmSettings(Settings):
     loss: Named = Ref(name="clipped")
     aggregation: Literal["token_mean", "sequence_mean", "prompt_mean", "constant"] = "token_mean"
     correction: Named = Ref(name="icepop")
-    kl: Named = Ref(name="k2")
+    kl: Literal["k2", "k3"] = "k2"
     kl_weight: NonNegativeFloat = 1e-4
     minibatches: PositiveInt = 4
     """optimizer steps per step, whatever N is"""
@@ -214,8 +220,10 @@ class Recipe(Settings):
             raise ValueError("rollouts.per_prompt = 1 leaves a group baseline nothing to compare with: use 2 or more")
         if self.algorithm.kl_weight == 0 and self.reference.reset_every is not None:
             raise ValueError("reference.reset_every has no effect while algorithm.kl_weight is 0: drop one of them")
-        if self.selection.carry_surplus and not self.selection.drop_constant:
-            raise ValueError("selection.carry_surplus has no effect while selection.drop_constant is false")
+        if not self.selection.drop_constant and (self.selection.carry_surplus or self.selection.oversample > 1):
+            raise ValueError("selection.carry_surplus and oversample have no effect while drop_constant is false")
+        if self.selection.carry_surplus and self.selection.oversample == 1:
+            raise ValueError("selection.carry_surplus has no effect while oversample is 1: no surplus arises")
         if self.algorithm.minibatches > self.rollouts.prompts_per_step:
             raise ValueError(
                 f"algorithm.minibatches = {self.algorithm.minibatches} needs at least as many prompts per step, "

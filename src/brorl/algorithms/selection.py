@@ -23,16 +23,12 @@ class Selection:
     set_aside: tuple[ScoredGroup, ...]
     """constant and surplus groups, in prompt order"""
 
-    @property
-    def generated_rollouts(self) -> int:
-        return sum(g.group.rollouts for g in (*self.trained, *self.set_aside))
 
-    @property
-    def kept_share(self) -> float:
-        """Share of the generated rollouts that lie in groups with signal, surplus included (the paper's Table 2)."""
-        usable = sum(g.group.rollouts for g in self.trained)
-        usable += sum(g.group.rollouts for g in self.set_aside if g.fate is Fate.SURPLUS)
-        return usable / self.generated_rollouts if self.generated_rollouts else 0.0
+def kept_share(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0) -> float:
+    """Share of the rollouts that lie in groups with signal (the paper's Table 2); NaN without groups."""
+    total = sum(g.group.rollouts for g in groups)
+    kept = sum(g.group.rollouts for g in groups if not is_constant(g, correct_threshold))
+    return kept / total if total else float("nan")
 
 
 def select(

@@ -3,6 +3,7 @@
 One file per family of verbs. Verbs import what they need when they run, so that ``brorl --help`` loads no torch.
 """
 
+import os
 import sys
 
 import typer
@@ -21,11 +22,18 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's error is one message on stderr and exit code 1."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         app()
     except UserError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {error}")
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print("[bold red]error:[/]", end=" ")
+        console.print(str(error), markup=False)  # messages quote what users wrote, brackets included
         sys.exit(1)
 
 
 from brorl.cli import models as models  # noqa: E402  (verbs register themselves on `app`)
+from brorl.cli import score as score  # noqa: E402
+from brorl.cli import train as train  # noqa: E402

@@ -1,0 +1,238 @@
+"""From a recipe to everything a run needs, opened and closed together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brorl.algorithms.advantages import ADVANTAGES, Estimator
+from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
+from brorl.collection import PromptAt
+from brorl.config import FileTask, GymTask, Recipe, Ref
+from brorl.engines.local import LocalEngine, stop_token_ids
+from brorl.engines.protocol import Sampling
+from brorl.errors import RecipeError
+from brorl.group import Prompt
+from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
+from brorl.learner.model import load_model, model_directory
+from brorl.learner.objective import Objective
+from brorl.phases import Report, silent
+from brorl.resolving import checked_arguments, resolve
+from brorl.rollouts import Rollouts
+from brorl.rundir import RunDirectory
+from brorl.tasks.files import RowsSource, read_rows, split_rows
+from brorl.tasks.mixture import PromptStream
+from brorl.tasks.reasoning_gym import GymSource, Split
+from brorl.tasks.rendering import Rendering, render
+from brorl.tasks.rows import Source
+from brorl.trainer import Trainer
+from brorl.verifiers.pool import VerifierPool
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The prompts of a recipe."""
+
+    prompt_at: PromptAt
+    evaluation_sets: Mapping[str, Sequence[Prompt]]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a recipe is made of, ready to work."""
+
+    tokenizer: PreTrainedTokenizerBase
+    learner: Learner
+    rollouts: Rollouts
+    advantage: Estimator
+    data: Data
+    sampling: Sampling
+    evaluation_sampling: Sampling
+
+
+@contextmanager
+def open_trainer(
+    recipe: Recipe, *, resume: Path | None = None, path: Path | None = None, report: Report = silent
+) -> Iterator[Trainer]:
+    """A trainer at the start of a new run (in `path`, or the first free directory), or where the run `resume` stands.
+
+    Raises:
+        UserError: whatever of the recipe, its files or the directory cannot be used.
+    """
+    with open_parts(recipe) as parts:
+        run = RunDirectory.open(resume) if resume else RunDirectory.create(recipe, path=path)
+        trainer = Trainer(
+            recipe=recipe,
+            rollouts=parts.rollouts,
+            learner=parts.learner,
+            tokenizer=parts.tokenizer,
+            prompt_at=parts.data.prompt_at,
+            advantage=parts.advantage,
+            sampling=parts.sampling,
+            evaluation_sampling=parts.evaluation_sampling,
+            evaluation_sets=parts.data.evaluation_sets,
+            fingerprint=parts.data.fingerprint,
+            run=run,
+            report=report,
+        )
+        if resume:
+            trainer.restore()
+        yield trainer
+
+
+@contextmanager
+def open_parts(recipe: Recipe) -> Iterator[Parts]:
+    """Load the model, find the prompts, start the verifiers; everything is closed at the end.
+
+    Raises:
+        UserError: as `open_trainer`.
+    """
+    advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
+    settings = learner_settings(recipe)
+    model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
+    stops = stop_token_ids(model, tokenizer)
+    data = open_data(recipe, tokenizer)
+    check_lengths(recipe, model, data)
+    learner = Learner(model, settings)
+    directory = model_directory(recipe.model.path)
+    if recipe.model.warm_optimizer and (directory / OPTIMIZER_FILE).exists():
+        learner.load_optimizer(directory)
+    engine = LocalEngine(model, kv_budget_mib=recipe.rollouts.kv_budget_mib)
+    verification = recipe.verification
+    with VerifierPool(
+        workers=verification.workers, deadline=verification.deadline_seconds, memory_mib=verification.memory_mib
+    ) as pool:
+        yield Parts(
+            tokenizer=tokenizer,
+            learner=learner,
+            rollouts=Rollouts(engine, pool, tokenizer),
+            advantage=advantage,
+            data=data,
+            sampling=Sampling(
+                max_new_tokens=recipe.rollouts.max_new_tokens,
+                stop_token_ids=stops,
+                temperature=recipe.rollouts.temperature,
+            ),
+            evaluation_sampling=Sampling(
+                max_new_tokens=recipe.rollouts.max_new_tokens,
+                stop_token_ids=stops,
+                temperature=recipe.evaluation.temperature,
+                top_p=recipe.evaluation.top_p,
+            ),
+        )
+
+
+def learner_settings(recipe: Recipe) -> LearnerSettings:
+    """The learner's part of a recipe.
+
+    Raises:
+        RecipeError: an unknown loss or correction, or arguments it does not take.
+    """
+    algorithm, optimizer = recipe.algorithm, recipe.optimizer
+    loss = resolve(Ref(name=algorithm.loss.name), LOSSES, "algorithm.loss")
+    resolve(Ref(name=algorithm.correction.name), CORRECTIONS, "algorithm.correction")
+    try:
+        clip = LossSettings(**checked_arguments(LossSettings, algorithm.loss.args, "algorithm.loss"))
+        band = CorrectionSettings(
+            **checked_arguments(CorrectionSettings, algorithm.correction.args, "algorithm.correction")
+        )
+    except ValueError as error:
+        raise RecipeError(f"algorithm: {error}") from error
+    return LearnerSettings(
+        objective=Objective(
+            loss=algorithm.loss.name if algorithm.loss.name in LOSSES else loss,
+            clip=clip,
+            kl=algorithm.kl,
+            kl_coefficient=algorithm.kl_weight,
+            correction=algorithm.correction.name,
+            band=band,
+        ),
+        temperature=recipe.rollouts.temperature,
+        betas=(optimizer.beta1, optimizer.beta2),
+        weight_decay=optimizer.weight_decay,
+        max_grad_norm=optimizer.max_grad_norm,
+        max_nodes=optimizer.max_nodes,
+    )
+
+
+def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Data:
+    """The training stream and the fixed evaluation sets: held-out prompts, and the first of the training prompts.
+
+    Raises:
+        UserError: a task, file or row that cannot be used.
+    """
+    settings = recipe.prompt
+    rendering = Rendering(
+        chat=settings.chat,
+        system=settings.system,
+        prompt_template=settings.template,
+        assistant_prefix=settings.assistant_prefix,
+        max_tokens=settings.max_tokens,
+        overlong=settings.overlong,
+    )
+
+    def stream(split: Split) -> PromptStream:
+        sources = [_source(task, split, recipe.seed) for task in recipe.tasks]
+        return PromptStream(sources, weights=[task.weight for task in recipe.tasks], seed=recipe.seed)
+
+    def first(stream: PromptStream, wanted: int) -> list[Prompt]:
+        """The first `wanted` prompts that read differently; fewer where the tasks have no more."""
+        found: dict[str, Prompt] = {}
+        for position in range(20 * wanted):
+            prompt = render(stream.at(position), tokenizer, rendering)
+            if prompt is not None:
+                found.setdefault(prompt.text, prompt)
+            if len(found) == wanted:
+                break
+        if len(found) < 2:
+            raise RecipeError(
+                f"only {len(found)} different prompts for an evaluation set of {wanted}, and scores need at least 2: "
+                "give the task more data (for a file, heldout_path), or set evaluation.heldout_prompts and "
+                "training_prompts to 0"
+            )
+        return list(found.values())
+
+    training, sets = stream("train"), {}
+    if recipe.evaluation.heldout_prompts:
+        sets["held-out"] = first(stream("heldout"), recipe.evaluation.heldout_prompts)
+    if recipe.evaluation.training_prompts:
+        sets["training"] = first(training, recipe.evaluation.training_prompts)
+    return Data(
+        prompt_at=lambda position: render(training.at(position), tokenizer, rendering),
+        evaluation_sets=sets,
+        fingerprint=training.fingerprint,
+    )
+
+
+def _source(task: GymTask | FileTask, split: Split, seed: int) -> Source:
+    if isinstance(task, GymTask):
+        size = task.size if split == "train" else None
+        return GymSource(task.task, task.args, split=split, seed=seed, size=size, meta=task.meta)
+    path = task.heldout_path if split == "heldout" and task.heldout_path else task.path
+    rows = read_rows(path, verifier=task.verifier, columns=task.columns, meta=task.meta)
+    return RowsSource(f"{path}, {split} rows", rows if task.heldout_path else split_rows(rows, split))
+
+
+def check_lengths(recipe: Recipe, model: PreTrainedModel, data: Data) -> None:
+    """Refuse a recipe whose prompts and responses do not fit into the model's context.
+
+    Raises:
+        RecipeError: the context is too short; the message says for which prompt.
+    """
+    context = model.config.get_text_config().max_position_embeddings
+    seen = [p for prompts in data.evaluation_sets.values() for p in prompts]
+    seen += [p for position in range(recipe.rollouts.prompts_per_step) if (p := data.prompt_at(position)) is not None]
+    for prompt in seen:
+        needed = len(prompt.token_ids) + recipe.rollouts.max_new_tokens
+        if needed > context:
+            raise RecipeError(
+                f"prompt {prompt.id} has {len(prompt.token_ids)} tokens; with max_new_tokens = "
+                f"{recipe.rollouts.max_new_tokens} it needs a context of {needed}, {recipe.model.path} has {context}. "
+                "Lower rollouts.max_new_tokens, or set prompt.max_tokens with prompt.overlong: drop"
+            )

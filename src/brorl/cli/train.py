@@ -1,0 +1,91 @@
+"""`brorl train` and `brorl check`."""
+
+import signal
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from brorl.cli import app
+from brorl.config import load_recipe
+from brorl.errors import RecipeError
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", help="change a setting, such as -s rollouts.per_prompt=16 (repeatable)"),
+]
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="a recipe file; not given with --resume")] = None,
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="directory of the run; default runs/<recipe>-<n>")] = None,
+    resume: Annotated[Path | None, typer.Option(help="directory of a run to continue")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the final figures to this file")] = None,
+) -> None:
+    """Train a policy by a recipe, or continue a run that was stopped."""
+    from brorl.build import open_trainer
+    from brorl.reports.live import LiveView
+    from brorl.reports.summary import summarise_run, summary_tables
+    from brorl.rundir import RunDirectory, write_json
+
+    if (recipe is None) == (resume is None):
+        raise RecipeError("give either a recipe file to start a run, or --resume RUN to continue one")
+    if resume is not None and (overrides or run):
+        raise RecipeError("--resume continues a run as it was started; --set and --run belong to a new run")
+    console = Console()
+    settings = load_recipe(recipe, overrides or ()) if recipe else RunDirectory.open(resume or Path()).recipe()
+    with open_trainer(settings, resume=resume, path=run) as trainer:
+        view = LiveView(console, settings.steps, done=trainer.progress.step)
+        trainer.report = view.report
+        signal.signal(signal.SIGINT, lambda *_: _stop(trainer, console))
+        with view(), warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: _warn(console, str(message))
+            console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
+            for record in trainer.train():
+                view.show(record)
+        summary = summarise_run(trainer.run)
+    console.print(*summary_tables(summary), sep="\n")
+    if summary["status"] == "stopped":
+        console.print(f"stopped after step {summary['steps']}; go on with: brorl train --resume {summary['run']}")
+    if json_out:
+        write_json(json_out, summary)
+
+
+def _warn(console: Console, message: str) -> None:
+    console.print("[yellow]warning:[/]", end=" ")
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _stop(trainer: Any, console: Console) -> None:
+    """First Ctrl-C: finish the step, save, exit 0. Second: now."""
+    if trainer.stop_requested:
+        raise KeyboardInterrupt
+    trainer.stop_requested = True
+    console.print("[yellow]stopping after this step (Ctrl-C again: now, losing the step)[/]")
+
+
+@app.command()
+def check(
+    recipe: Annotated[Path, typer.Argument(help="a recipe file")],
+    overrides: Overrides = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the estimate to this file")] = None,
+) -> None:
+    """Validate a recipe, show it resolved with its cost and its first prompt, and start nothing."""
+    from brorl.config import dump_recipe
+    from brorl.inspection import inspect_recipe
+    from brorl.rundir import write_json
+
+    console = Console(highlight=False)
+    settings = load_recipe(recipe, overrides or ())
+    console.print(dump_recipe(settings), markup=False)
+    found = inspect_recipe(settings)
+    for title, text in found.sections():
+        console.print(f"[bold]{title}[/]")
+        console.print(text, markup=False, soft_wrap=True)
+    if json_out:
+        write_json(json_out, found.as_json())

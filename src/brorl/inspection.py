@@ -1,0 +1,212 @@
+"""What `brorl check` finds out: the recipe is loaded, a few reference answers are graded, nothing is trained."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from brorl.build import Parts, open_parts
+from brorl.config import Recipe
+from brorl.errors import DataError
+from brorl.group import Outcome, Prompt
+from brorl.theory.cost import ModelShape, StepCost, StepShape, step_cost
+
+GOLDS = 16
+"""reference answers that are graded"""
+SHARES = {"settled policy": 0.05, "middling": 0.25, "nothing shared": 1.0}
+"""distinct-node shares the estimate is made for: what a policy's own share is, only sampling tells"""
+_DRAWN = 1.5
+"""groups drawn per group trained on, as in the paper's Table 2 at N = 512"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A recipe that can run, and what a step of it is expected to cost."""
+
+    recipe: Recipe
+    first_prompt: Prompt
+    mean_prompt_tokens: float
+    parameters: int
+    matrix_rate: float
+    """measured floating-point operations per second of a large matrix product"""
+    costs: dict[str, StepCost]
+    golds_correct: int
+    golds_graded: int
+
+    def as_json(self) -> dict[str, Any]:
+        worst = self.costs["nothing shared"]
+        return {
+            "recipe": self.recipe.name,
+            "prompts_per_step": self.recipe.rollouts.prompts_per_step,
+            "rollouts_per_prompt": self.recipe.rollouts.per_prompt,
+            "samples_per_step": self.recipe.samples_per_step,
+            "parameters": self.parameters,
+            "tokens_per_step": worst.tokens,
+            "memory_mib": worst.memory_mib,
+            "seconds_per_step": {name: cost.seconds for name, cost in self.costs.items()},
+            "costs": {name: cost.as_json() for name, cost in self.costs.items()},
+            "matrix_gflops": self.matrix_rate / 1e9,
+            "first_prompt": self.first_prompt.text,
+            "golds_correct": self.golds_correct,
+            "golds_graded": self.golds_graded,
+        }
+
+    def sections(self) -> list[tuple[str, str]]:
+        """(title, text) for people."""
+        prompt = self.first_prompt
+        return [
+            ("A step", self._step_text()),
+            ("Estimate (one cost model; right within a factor of two or three)", self._cost_text()),
+            (f"The first prompt: {prompt.id}, {len(prompt.token_ids)} tokens, verifier {prompt.verifier}", prompt.text),
+            (
+                "Reference answers",
+                f"{self.golds_correct} of {self.golds_graded} graded as correct"
+                if self.golds_graded
+                else "this verifier has no reference answer to grade",
+            ),
+        ]
+
+    def _step_text(self) -> str:
+        rollouts = self.recipe.rollouts
+        return (
+            f"{rollouts.prompts_per_step} prompts x {rollouts.per_prompt} rollouts = {self.recipe.samples_per_step} "
+            f"samples, at most {rollouts.max_new_tokens} new tokens each; {self.recipe.algorithm.minibatches} "
+            f"mini-batches; {self.recipe.steps} steps"
+        )
+
+    def _cost_text(self) -> str:
+        row = "{:>26}{:>14}{:>12}{:>12}{:>16}{:>10}".format
+        lines = [row("distinct-node share", "tokens", "nodes", "memory MiB", "seconds a step", "the run")]
+        for name, cost in self.costs.items():
+            lines.append(
+                row(
+                    f"{SHARES[name]:.0%} ({name})",
+                    f"{cost.tokens:,.0f}",
+                    f"{cost.nodes:,.0f}",
+                    f"{cost.memory_mib:,.0f}",
+                    f"{cost.seconds:,.1f}",
+                    _duration(cost.seconds * self.recipe.steps),
+                )
+            )
+        lines.append(f"{self.parameters:,} parameters; matrix products here: {self.matrix_rate / 1e9:,.0f} GFLOP/s")
+        return "\n".join(lines)
+
+
+def inspect_recipe(recipe: Recipe) -> Inspection:
+    """Load all that the recipe names, and estimate a step.
+
+    Raises:
+        UserError: whatever cannot be used; also where the verifier refuses its own reference answers.
+    """
+    with open_parts(recipe) as parts:
+        sample = _first_prompts(parts, max(GOLDS, recipe.rollouts.prompts_per_step))
+        correct, graded = _grade_golds(parts, sample[:GOLDS])
+        model = parts.learner.model
+        shape, rate = model_shape(model), matrix_rate()
+        lengths = float(np.mean([len(prompt.token_ids) for prompt in sample]))
+        return Inspection(
+            recipe=recipe,
+            first_prompt=sample[0],
+            mean_prompt_tokens=lengths,
+            parameters=shape.parameters,
+            matrix_rate=rate,
+            costs={
+                name: step_cost(shape, step_shape(recipe, lengths, share), flops_per_second=rate)
+                for name, share in SHARES.items()
+            },
+            golds_correct=correct,
+            golds_graded=graded,
+        )
+
+
+def _first_prompts(parts: Parts, wanted: int) -> list[Prompt]:
+    found = [prompt for position in range(wanted) if (prompt := parts.data.prompt_at(position)) is not None]
+    if not found:
+        raise DataError(f"all of the first {wanted} prompts are over prompt.max_tokens: raise the limit")
+    return found
+
+
+def gold_response(prompt: Prompt) -> str | None:
+    """A response that states the reference answer as its verifier wants it; None where an answer is no response."""
+    match prompt.verifier:
+        case "gym":
+            return f"<answer>{prompt.answer}</answer>" if prompt.answer else None
+        case "math" | "math_verify":
+            return f"\\boxed{{{prompt.answer}}}"
+        case "choice":
+            return f"Answer: {prompt.answer}"
+        case "text" | "numeric":
+            return prompt.answer
+        case _:
+            return None
+
+
+def _grade_golds(parts: Parts, prompts: list[Prompt]) -> tuple[int, int]:
+    pool = parts.rollouts.pool
+    pending = [(p, pool.submit(p, response)) for p in prompts if (response := gold_response(p)) is not None]
+    scores = [(prompt, future.result()) for prompt, future in pending]
+    refused = [(prompt, score) for prompt, score in scores if score.outcome is not Outcome.CORRECT]
+    if scores and len(refused) == len(scores):
+        prompt, score = refused[0]
+        raise DataError(
+            f"verifier {prompt.verifier!r} accepts none of the first {len(scores)} reference answers; the first is "
+            f"{prompt.answer!r} of {prompt.id}: {score.outcome.name.lower()} {score.note}"
+        )
+    return len(scores) - len(refused), len(scores)
+
+
+def step_shape(recipe: Recipe, prompt_tokens: float, share: float) -> StepShape:
+    """A step of the recipe, with responses taken at their full length."""
+    rollouts = recipe.rollouts
+    drawn = rollouts.prompts_per_step * (_DRAWN if recipe.selection.drop_constant else 1.0)
+    return StepShape(
+        prompts=rollouts.prompts_per_step,
+        rollouts=rollouts.per_prompt,
+        prompt_tokens=prompt_tokens,
+        response_tokens=rollouts.max_new_tokens,
+        distinct_node_share=share,
+        drawn_prompts=drawn,
+        with_reference=recipe.algorithm.kl_weight > 0,
+        minibatches=recipe.algorithm.minibatches,
+        kv_budget_mib=rollouts.kv_budget_mib,
+    )
+
+
+def model_shape(model: PreTrainedModel) -> ModelShape:
+    """The sizes of a model that decide its cost."""
+    config = model.config.get_text_config()
+    settings = config.to_dict()
+    heads = settings.get("num_key_value_heads") or config.num_attention_heads
+    size = settings.get("head_dim") or config.hidden_size // config.num_attention_heads
+    parameters = sum(p.numel() for p in model.parameters())
+    embedding = model.get_input_embeddings().weight.numel()
+    tied = bool(settings.get("tie_word_embeddings"))
+    return ModelShape(
+        weights=parameters - embedding * (1 if tied else 2),
+        parameters=parameters,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        kv_width=heads * size,
+        vocabulary=config.vocab_size,
+        bytes_per_number=torch.finfo(model.dtype).bits // 8,
+    )
+
+
+def matrix_rate(size: int = 1024, repeats: int = 5) -> float:
+    """Floating-point operations per second of this machine's float32 matrix product, best of a few."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    best = 0.0
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        torch.mm(a, b)
+        best = max(best, 2 * size**3 / (time.perf_counter() - started))
+    return best
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

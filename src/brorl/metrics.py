@@ -1,0 +1,49 @@
+"""The numbers of one step, from its groups: a flat mapping, one line of metrics.jsonl."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from brorl.group import Fate, Finish, Outcome, ScoredGroup
+
+
+def group_metrics(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0) -> dict[str, float]:
+    """Figures of everything a step drew, whatever became of it.
+
+    `distinct_node_share` is trie nodes over flat tokens: the share of the work that N rollouts really cost.
+    `pass_at_1` averages over prompts, unscorable rollouts left out.
+    """
+    if not groups:
+        return {}
+    rollouts = sum(g.group.rollouts for g in groups)
+    tokens = sum(g.group.total_tokens for g in groups)
+    nodes = sum(g.group.nodes for g in groups)
+    cut = sum(int(g.group.end_counts[g.group.finish == Finish.LENGTH].sum()) for g in groups)
+    rates = [g.successes(correct_threshold) / g.scored_rollouts for g in groups if g.scored_rollouts]
+    return {
+        "groups": len(groups),
+        "rollouts": rollouts,
+        "tokens": tokens,
+        "nodes": nodes,
+        "distinct_node_share": nodes / tokens if tokens else 1.0,
+        "distinct_response_share": sum(g.group.distinct for g in groups) / rollouts,
+        "mean_length": tokens / rollouts,
+        "truncated_share": cut / rollouts,
+        "pass_at_1": float(np.mean(rates)) if rates else float("nan"),
+        **{f"outcome_{outcome.name.lower()}": _share(groups, outcome) for outcome in Outcome},
+    }
+
+
+def fate_counts(groups: Sequence[ScoredGroup]) -> dict[str, int]:
+    """Groups per fate."""
+    return {f"fate_{fate.value}": sum(g.fate is fate for g in groups) for fate in Fate}
+
+
+def _share(groups: Sequence[ScoredGroup], outcome: Outcome) -> float:
+    counted = sum(int(g.group.end_counts[g.outcomes == outcome].sum()) for g in groups)
+    return counted / sum(g.group.rollouts for g in groups)
+
+
+def error_share(groups: Sequence[ScoredGroup]) -> float:
+    """Share of the rollouts that could not be scored: infrastructure errors and unscorable reference answers."""
+    return _share(groups, Outcome.ERROR) + _share(groups, Outcome.UNSCORABLE) if groups else 0.0

@@ -1,0 +1,255 @@
+"""The training loop. One step fits on a screen: collect, update, hand the weights back, record.
+
+The trainer owns the order of things and what must survive a stop; drawing, grading, gradients and files are the
+business of the parts it is given.
+"""
+
+import resource
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brorl.algorithms.advantages import Estimator
+from brorl.algorithms.schedules import broadened, learning_rate
+from brorl.algorithms.selection import kept_share
+from brorl.collection import Collected, PromptAt, collect
+from brorl.config import Recipe
+from brorl.engines.protocol import Sampling
+from brorl.errors import RunError
+from brorl.evaluation.evaluate import Evaluation, evaluate
+from brorl.group import Fate, Prompt, ScoredGroup
+from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from brorl.learner.learner import Learner
+from brorl.metrics import error_share, fate_counts, group_metrics
+from brorl.phases import Phases, Report, silent
+from brorl.rollouts import Rollouts
+from brorl.rundir import RunDirectory, write_json
+from brorl.storage import read_groups, write_groups
+from brorl.updating import update_policy
+
+EMPTY_STEPS_LIMIT = 3
+"""steps in a row without one usable group, after which a run saves and stops"""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands; all of it is in every checkpoint."""
+
+    step: int = 0
+    """steps done"""
+    position: int = 0
+    """first unused position of the prompt stream"""
+    empty_steps: int = 0
+    """steps in a row without a usable group"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trainer:
+    """One run in progress."""
+
+    recipe: Recipe
+    rollouts: Rollouts
+    learner: Learner
+    tokenizer: Any
+    prompt_at: PromptAt
+    advantage: Estimator
+    sampling: Sampling
+    evaluation_sampling: Sampling
+    evaluation_sets: Mapping[str, Sequence[Prompt]]
+    fingerprint: str
+    """of the data: a resumed run must see the same"""
+    run: RunDirectory
+    report: Report = silent
+    progress: Progress = field(default_factory=Progress)
+    carried: tuple[ScoredGroup, ...] = ()
+    stop_requested: bool = False
+    saving_seconds: float = 0.0
+    """of the checkpoint before this step"""
+
+    def train(self) -> Iterator[dict[str, Any]]:
+        """Run the remaining steps, yielding each step's metrics.
+
+        Evaluates before the first step, on the recipe's schedule, and at the end. Stops early, saved and resumable,
+        when `stop_requested` is set.
+
+        Raises:
+            RunError: nothing to learn from in three steps in a row, too many gradings failed, or the disk is full.
+                What was done up to then is saved.
+        """
+        self.run.note(status="running")
+        if self.progress.step == 0:
+            self.save()
+        self._evaluate_when_due()
+        while self.progress.step < self.recipe.steps and not self.stop_requested:
+            yield self.step()
+            self._evaluate_when_due()
+            if self.progress.empty_steps >= EMPTY_STEPS_LIMIT:
+                self._give_up(
+                    f"{EMPTY_STEPS_LIMIT} steps in a row without one group that carries signal: every prompt is "
+                    "solved or hopeless for this policy. Choose other tasks or more rollouts per prompt"
+                )
+        if self.progress.step % self.recipe.checkpoint.every:
+            self.save()
+        self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
+
+    def step(self) -> dict[str, Any]:
+        """One step of broad RLVR."""
+        phases, number = Phases(self.report), self.progress.step
+        lr = self._lr()
+        collected = collect(
+            self.rollouts,
+            self.prompt_at,
+            self.recipe,
+            self.sampling,
+            step=number,
+            position=self.progress.position,
+            carried=self.carried,
+            phases=phases,
+        )
+        self._check_errors(collected.drawn)
+        groups = collected.selection.trained
+        figures: dict[str, float] = {}
+        if groups:
+            figures = update_policy(self.learner, groups, self.recipe, self.advantage, lr, phases)
+            self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
+        self._advance(collected)
+        with phases.timed("groups"):
+            self.run.write_step(number, self._decided(collected))
+        record = self._record(number, lr, collected, figures, phases)
+        # Metrics and groups first: a resume cuts back what lies after a checkpoint, and cannot add what lies before it.
+        self.run.append_metrics(record)
+        if self.progress.step % self.recipe.checkpoint.every == 0:
+            self.save()
+        return record
+
+    def _lr(self) -> float:
+        settings = self.recipe.optimizer
+        return learning_rate(
+            self.progress.step,
+            lr=broadened(settings.lr, self.recipe.samples_per_step, settings.base_samples),
+            steps=self.recipe.steps,
+            warmup_steps=settings.warmup_steps,
+            schedule=settings.schedule,
+        )
+
+    def _advance(self, collected: Collected) -> None:
+        progress, selection, reference = self.progress, collected.selection, self.recipe.reference
+        progress.step += 1
+        progress.position = collected.position
+        progress.empty_steps = 0 if selection.trained else progress.empty_steps + 1
+        if not selection.trained:
+            warnings.warn(
+                f"step {progress.step - 1}: not one of {len(collected.drawn)} groups carries signal; update skipped",
+                stacklevel=3,
+            )
+        if self.recipe.selection.carry_surplus:
+            self.carried = tuple(g for g in selection.set_aside if g.fate is Fate.SURPLUS)
+        if reference.reset_every and progress.step % reference.reset_every == 0:
+            self.learner.reset_reference(clear_optimizer=reference.clear_optimizer)
+
+    def _decided(self, collected: Collected) -> list[ScoredGroup]:
+        """The step's groups, less those carried into the next step: they are written where they are trained on."""
+        carried = {id(group) for group in self.carried}
+        groups = (*collected.selection.trained, *collected.selection.set_aside)
+        return [group for group in groups if id(group) not in carried]
+
+    def _record(
+        self, number: int, lr: float, collected: Collected, figures: Mapping[str, float], phases: Phases
+    ) -> dict[str, Any]:
+        threshold = self.recipe.verification.correct_threshold
+        drawn, selection = collected.drawn, collected.selection
+        drawing = phases.seconds.get("sampling", 0.0) + phases.seconds.get("verification", 0.0)
+        return {
+            "step": number,
+            "policy_version": self.learner.policy_version,
+            "lr": lr,
+            "position": collected.position,
+            "rounds": collected.rounds,
+            "kept_share": kept_share(drawn, threshold),
+            **group_metrics(drawn, threshold),
+            **fate_counts((*selection.trained, *selection.set_aside)),
+            **figures,
+            "rollouts_per_second": sum(g.group.rollouts for g in drawn) / max(drawing, 1e-9),
+            "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "seconds": {
+                "checkpoint": self.saving_seconds,
+                **phases.seconds,
+                "total": phases.total + self.saving_seconds,
+            },
+        }
+
+    def _check_errors(self, drawn: Sequence[ScoredGroup]) -> None:
+        share, limit = error_share(drawn), self.recipe.verification.max_error_share
+        if share > limit:
+            self._give_up(
+                f"step {self.progress.step}: {share:.1%} of the rollouts could not be scored (limit {limit:.1%}, "
+                "verification.max_error_share). Look for a verifier that raises or reference answers it cannot read"
+            )
+
+    def _give_up(self, why: str) -> None:
+        self.save()
+        self.run.note(status="failed", reason=why)
+        raise RunError(f"{why}. The run is saved in {self.run.path}")
+
+    def _evaluate_when_due(self) -> None:
+        step, every = self.progress.step, self.recipe.evaluation.every
+        if step in (0, self.recipe.steps) or (every and step % every == 0):
+            self.evaluate()
+
+    def evaluate(self) -> dict[str, Evaluation]:
+        """Score the policy on every evaluation set, unless this step's scores are already on disk."""
+        settings, found = self.recipe.evaluation, {}
+        for name, prompts in self.evaluation_sets.items():
+            stem = self.run.evals / f"step_{self.progress.step:06d}_{name}"
+            if stem.with_suffix(".json").exists():
+                continue
+            found[name], groups = evaluate(
+                self.rollouts,
+                prompts,
+                name=name,
+                per_prompt=settings.rollouts,
+                ks=settings.ks,
+                sampling=self.evaluation_sampling,
+                seed=self.recipe.seed,
+                correct_threshold=self.recipe.verification.correct_threshold,
+                phases=Phases(lambda _, done, total, name=name: self.report(f"evaluating {name}", done, total)),
+            )
+            write_groups(stem.with_suffix(".parquet"), groups)
+            write_json(stem.with_suffix(".json"), {"step": self.progress.step, **found[name].as_json()})
+        return found
+
+    def save(self) -> Path:
+        """Write a checkpoint of everything; see `brorl.learner.checkpoint`."""
+        started = time.perf_counter()
+        path = save_checkpoint(
+            self.run.checkpoints,
+            self.progress.step,
+            self.learner,
+            self.tokenizer,
+            state={"progress": asdict(self.progress), "fingerprint": self.fingerprint},
+            extra=lambda directory: write_groups(directory / "carried.parquet", self.carried),
+            keep=self.recipe.checkpoint.keep,
+        )
+        self.saving_seconds = time.perf_counter() - started
+        return path
+
+    def restore(self) -> None:
+        """Take up the run at its newest sound checkpoint and cut the records back to it.
+
+        Raises:
+            RunError: no sound checkpoint, or the data has changed since.
+        """
+        directory = latest_checkpoint(self.run.checkpoints)
+        state = load_checkpoint(directory, self.learner)
+        if state["fingerprint"] != self.fingerprint:
+            raise RunError(
+                f"{self.run.path}: the data has changed since this run was started, so its place in the data means "
+                "nothing any more; restore the data, or start a new run from the checkpoint " + str(directory)
+            )
+        self.progress = Progress(**state["progress"])
+        self.carried = tuple(read_groups(directory / "carried.parquet"))
+        self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
+        self.run.cut_back(self.progress.step)

@@ -1,0 +1,105 @@
+"""Recipes: unknown keys name the nearest, senseless settings are refused, and a recipe survives a round trip."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brorl.config import Recipe, differences, dump_recipe, load_recipe, parse_recipe
+from brorl.errors import RecipeError
+
+MINIMAL: dict[str, Any] = {"name": "r", "steps": 2, "tasks": [{"kind": "gym", "task": "chain_sum"}]}
+RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
+
+
+def with_changes(**changes: Any) -> dict[str, Any]:
+    return {**MINIMAL, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rolouts": {}}, "unknown key 'rolouts'; did you mean 'rollouts'"),
+        ({"rollouts": {"per_promt": 8}}, "unknown key 'rollouts.per_promt'; did you mean 'per_prompt'"),
+        ({"tasks": [{"kind": "gym", "task": "gcd", "wieght": 2}]}, "'tasks.0.wieght'; did you mean 'weight'"),
+        ({"tasks": [{"task": "gcd"}]}, "kind: gym"),
+        ({"tasks": []}, "name at least one"),
+        ({"steps": 0}, "steps: Input should be greater than 0"),
+        ({"rollouts": {"per_prompt": 1}}, "leaves a group baseline nothing to compare with"),
+        ({"rollouts": {"prompts_per_step": 2}}, "minibatches = 4 needs at least as many prompts"),
+        ({"algorithm": {"kl_weight": 0}, "reference": {"reset_every": 5}}, "reset_every has no effect"),
+        ({"selection": {"carry_surplus": True}}, "no effect while oversample is 1"),
+        ({"selection": {"oversample": 1.5, "drop_constant": False}}, "no effect while drop_constant is false"),
+        ({"evaluation": {"ks": [1, 256]}}, "pass@256 needs at least 256 rollouts"),
+        ({"name": "a/b"}, "name: String should match"),
+        ({"optimizer": {"lr": "fast"}}, "optimizer.lr: Input should be a valid number"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_key(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=None) as caught:
+        parse_recipe(with_changes(**changes))
+    assert message in str(caught.value)
+
+
+def test_missing_key_is_named() -> None:
+    with pytest.raises(RecipeError, match="'steps' is missing"):
+        parse_recipe({"name": "r", "tasks": MINIMAL["tasks"]})
+
+
+def test_round_trip_through_yaml(tmp_path: Path) -> None:
+    recipe = parse_recipe(
+        with_changes(
+            algorithm={"loss": {"name": "clipped", "eps_high": 0.3}, "advantage": "grpo"}, optimizer={"lr": "1e-6"}
+        )
+    )
+    path = tmp_path / "r.yaml"
+    path.write_text(dump_recipe(recipe))
+    assert load_recipe(path) == recipe
+    assert recipe.optimizer.lr == 1e-6
+    assert recipe.algorithm.loss.args == {"eps_high": 0.3}
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(dump_recipe(parse_recipe(MINIMAL)))
+    recipe = load_recipe(path, ["rollouts.per_prompt=16", "algorithm.loss.eps_high=0.4", "evaluation.ks=[1, 2]"])
+    assert recipe.rollouts.per_prompt == 16
+    assert recipe.algorithm.loss.args == {"eps_high": 0.4}
+    assert recipe.evaluation.ks == (1, 2)
+    with pytest.raises(RecipeError, match="key=value"):
+        load_recipe(path, ["rollouts.per_prompt"])
+    with pytest.raises(RecipeError, match="not a section"):
+        load_recipe(path, ["steps.x=1"])
+    with pytest.raises(RecipeError, match="did you mean 'per_prompt'"):
+        load_recipe(path, ["rollouts.perprompt=16"])
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cannot read the recipe"):
+        load_recipe(tmp_path / "none.yaml")
+    path = tmp_path / "r.yaml"
+    path.write_text("a: [")
+    with pytest.raises(RecipeError, match="not valid YAML"):
+        load_recipe(path)
+    path.write_text("- a")
+    with pytest.raises(RecipeError, match="a mapping of settings"):
+        load_recipe(path)
+
+
+def test_differences_name_dotted_keys() -> None:
+    other = parse_recipe(with_changes(rollouts={"per_prompt": 16}))
+    assert differences(parse_recipe(MINIMAL), other) == {"rollouts.per_prompt": (512, 16)}
+
+
+def test_recipe_stays_small() -> None:
+    """More settings than this need a decision record."""
+
+    def leaves(model: Any) -> int:
+        return sum(
+            leaves(f.annotation) if isinstance(f.annotation, type) and issubclass(f.annotation, BaseModel) else 1
+            for f in model.model_fields.values()
+        )
+
+    from pydantic import BaseModel
+
+    assert leaves(Recipe) <= 60
