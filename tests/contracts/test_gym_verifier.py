@@ -8,7 +8,8 @@ import reasoning_gym
 
 from brorl.group import Outcome, Prompt
 from brorl.tasks.entries import pack
-from brorl.tasks.reasoning_gym import GymSource, create, task_names
+from brorl.tasks.gym_items import create, task_names
+from brorl.tasks.reasoning_gym import GymSource
 from brorl.verifiers.gym import ADMISSIBLE, NO_PARTIAL, UNSAFE_TASKS, verify_gym
 from brorl.verifiers.gym_judges import JUDGES, evaluate
 from shared_data import cases, shared_rows
@@ -16,7 +17,8 @@ from shared_data import cases, shared_rows
 JUNK = [
     "__wrong__", "I don't know", "the", "0.5.", "[]", "{}", "null", "[[1]]", "a b c", ")(", "\U0001f642" * 50,
     "x" * 5000, '{"a": 1}', '[{"a": 1}]', '[{"Agent[0.5, 0.5]": "move(box_red, square[9.5, 9.5])"}]', "9**9**9**9",
-    "import os", "None", "nan", "inf", "(" * 300, "1e999999", "quit()", "[].__class__", "-" * 2000, "C A C A", "[" * 5000,
+    "import os", "None", "nan", "inf", "(" * 300, "1e999999", "quit()", "[].__class__", "C A C A",
+    "-" * 2000, "[" * 5000,
 ]  # fmt: skip
 TIMES = "\u00d7"
 SLOW = {"futoshiki", "intermediate_integration", "knight_swap", "sudoku", "zebra_puzzles"}

@@ -6,20 +6,14 @@ belongs to the held-out split or to training by a hash of its own text: an item 
 again. So no training set, whatever its seed and size, shares a question with any held-out set.
 """
 
-import contextlib
-import dataclasses
-import difflib
-import io
 from collections.abc import Mapping
 from typing import Any, Literal
-
-import reasoning_gym
-from reasoning_gym.factory import DATASETS
 
 from brorl.errors import DataError, RecipeError
 from brorl.seeding import derive_seed
 from brorl.tasks.entries import pack
-from brorl.tasks.fixed_hash import make_item
+from brorl.tasks.gym_items import create, item
+from brorl.tasks.isolated import UNRULY, isolated_item
 from brorl.tasks.rows import TaskRow, content_key, fingerprint
 
 Split = Literal["train", "heldout"]
@@ -27,35 +21,7 @@ Split = Literal["train", "heldout"]
 HELD_OUT_SHARE = 0.2
 """Share of a task's distinct questions that only held-out sets may hold."""
 
-_NOT_TASKS = {"composite"}  # a mixer of data sets; `brorl.tasks.mixture` is ours
-_SEEDED_AT_CREATION = {"acre", "gsm_symbolic", "list_functions"}  # these read their seed only when they are created
-_FOLLOWS_HASH_SEED = {"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"}
-_PRINTS = {"bf"}  # writes dots to stdout
 _ATTEMPTS = 400  # draws in a row without a new question before a set counts as exhausted
-
-
-def task_names() -> list[str]:
-    """All tasks of the installed Reasoning Gym."""
-    return sorted(set(DATASETS) - _NOT_TASKS)
-
-
-def create(task: str, config: Mapping[str, Any], seed: int = 0) -> Any:
-    """A Reasoning Gym data set of one item.
-
-    Raises:
-        RecipeError: an unknown task or option, or values that the task refuses.
-    """
-    if task not in DATASETS or task in _NOT_TASKS:
-        raise RecipeError(f"Reasoning Gym has no task {task!r}{_nearest(task, task_names())}")
-    options = [f.name for f in dataclasses.fields(DATASETS[task][1]) if f.name not in ("seed", "size")]
-    for key in config:
-        if key not in options:
-            hint = _nearest(key, options)
-            raise RecipeError(f"task {task!r} has no option {key!r}{hint}; its options: {', '.join(options)}")
-    try:
-        return reasoning_gym.create_dataset(task, seed=seed, size=1, **config)
-    except Exception as error:  # the library checks with assert, ValueError, TypeError ...
-        raise RecipeError(f"task {task!r} refuses {dict(config)}: {error or type(error).__name__}") from error
 
 
 def is_held_out(text: str) -> bool:
@@ -154,14 +120,9 @@ class GymSource:
         )
 
     def _item(self, seed: int) -> dict[str, Any]:
-        if self.task in _FOLLOWS_HASH_SEED:
-            return make_item(self.task, self._config, seed)
-        quiet = contextlib.redirect_stdout(io.StringIO()) if self.task in _PRINTS else contextlib.nullcontext()
-        with quiet:
-            if self.task in _SEEDED_AT_CREATION:
-                return create(self.task, self._config, seed)[0]
-            self._dataset.seed = self._dataset.config.seed = seed
-            return self._dataset[0]
+        if self.task in UNRULY:
+            return isolated_item(self.task, self._config, seed)
+        return item(self._dataset, self.task, self._config, seed)
 
 
 def _for_scorer(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,8 +130,3 @@ def _for_scorer(entry: Mapping[str, Any]) -> dict[str, Any]:
     which time_intervals made the item."""
     metadata = {key: value for key, value in entry["metadata"].items() if key not in ("start_time", "end_time")}
     return pack({"answer": entry["answer"], "metadata": metadata})
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""

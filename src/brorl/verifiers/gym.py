@@ -20,7 +20,7 @@ from typing import Any
 
 from brorl.group import Outcome, Prompt
 from brorl.tasks.entries import unpack
-from brorl.tasks.reasoning_gym import create
+from brorl.tasks.gym_items import create
 from brorl.verifiers.extraction import extract
 from brorl.verifiers.gym_judges import JUDGES, Entry
 from brorl.verifiers.score import Score
