@@ -14,6 +14,7 @@ DECIMAL_TOLERANCE = Fraction(1, 1_000_000)
 """relative, and only between a decimal and a decimal"""
 _POSITIVE_POINTS = 3
 _POINTS = 5
+_WHOLE_POINTS = 64  # floor and ceiling are constant over long stretches
 
 
 def same_value(first: Node, second: Node) -> bool:
@@ -49,17 +50,17 @@ def close(one: Any, other: Any) -> bool:
 
 def _agree(first: Node, second: Node) -> bool | None:
     """Agreement at random points; None where the expressions cannot be evaluated."""
-    integers = only_integers(first) or only_integers(second)
     if not (variables(first) or variables(second)):
         return _agree_at(Point(0), first, second) and _agree_at(Point(0, digits=120), first, second)
-    verdicts = list[bool]()
-    for index in range(_POINTS):
-        verdict = _agree_at(Point(index, integers=integers), first, second, real_only=index >= _POSITIVE_POINTS)
+    integers = only_integers(first) or only_integers(second)
+    positive, count = (_WHOLE_POINTS, _WHOLE_POINTS) if integers else (_POSITIVE_POINTS, _POINTS)
+    agreed = 0
+    for index in range(count):
+        verdict = _agree_at(Point(index, integers=integers), first, second, real_only=index >= positive)
         if verdict is False:
             return False
-        if verdict is not None and index < _POSITIVE_POINTS:
-            verdicts.append(verdict)
-    return True if len(verdicts) >= 2 else None
+        agreed += verdict is True and index < positive
+    return True if agreed >= 2 else None
 
 
 def _agree_at(point: Point, first: Node, second: Node, *, real_only: bool = False) -> bool | None:

@@ -132,9 +132,9 @@ class Point:
         self.integers = integers
 
     def variable(self, name: str) -> Any:
+        if self.integers:  # steps of one, so that a floor that jumps a step later is noticed
+            return self.context.mpf(2 + self.index + _hash(name) % 7)
         seed = _hash(f"{self.index}/{name}")
-        if self.integers:
-            return self.context.mpf(5 + seed % 24)
         value = self.context.mpf(3 + seed % 9973) / 4001
         return -value if self.index > 2 and seed >> 20 & 1 else value
 

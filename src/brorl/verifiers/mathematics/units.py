@@ -33,6 +33,7 @@ _UNITS = _table(
     "1609344/1000 mi mile, 1/1000000 micrometer micron μm \\mum, 1/1000000000 nm nanometer, 1/10000000000 angstrom Å",
     "second: 1 s sec second, 60 min minute, 3600 h hr hour, 86400 day, 604800 week, 1/1000 ms millisecond, "
     "1/1000000000 ns nanosecond",
+    "unit: 1 unit",
     "month: 1 month, 12 year yr",
     "gram: 1 g gram gramme, 1000 kg kilogram, 1/1000 mg milligram, 1000000 tonne, 45359237/100000 lb lbs pound, "
     "45359237/1600000 oz ounce",
@@ -58,7 +59,7 @@ _UNITS = _table(
     "solarmass: 1 M_\\odot",
 )
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "sq": "square", "cu": "cubic", "cc": "cm^3"}
-_IGNORED = words("unit units of the a an")
+_IGNORED = words("of the a an")
 _WORD = re.compile(r"\\?[A-Za-zμÅ$¢]+(?:_\\odot)?")
 _PART = re.compile(rf"({_WORD.pattern})\s*(?:(?:\^\s*\{{?|(?<=[a-z]))\s*(-?\d)\s*\}}?)?|[/*·.,-]|\s+")
 # Words that make a phrase a remark about the number, not a unit.
@@ -73,7 +74,7 @@ TEMPERATURES = {"C": "celsius", "F": "fahrenheit"}
 
 
 def read_unit(phrase: str, *, nouns: bool) -> Unit | None:
-    """The unit a phrase names; None if it is none. An empty `dimensions` and `noun` means "no unit" (``units``).
+    """The unit a phrase names; None if it is none. An empty `dimensions` and `noun` means "no unit".
 
     Args:
         phrase: such as ``cm``, ``km/h``, ``square feet``, ``m^2``, ``dollars per hour``.
