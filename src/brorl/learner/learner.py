@@ -193,7 +193,7 @@ class Learner:
             with self._autocast():
                 values, _ = node_logprobs(model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows)
             flat[torch.from_numpy(batch.nodes)] = values.cpu().to(flat.dtype)
-        return np.split(flat.numpy(), offsets[1:-1])
+        return np.split(flat.numpy(), offsets[1:-1]) if groups else []
 
     def step(self, batch: Sequence[TrainingGroup], lr: float) -> dict[str, float]:
         """One optimizer step on the groups of one mini-batch.
