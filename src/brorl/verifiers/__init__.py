@@ -6,6 +6,7 @@ where a verifier runs, so that neither the parent process nor a worker imports a
 
 VERIFIERS: dict[str, str] = {
     "choice": "brorl.verifiers.choice:choice",
+    "code": "brorl.verifiers.code:verify_code",
     "gym": "brorl.verifiers.gym:verify_gym",
     "instruction": "brorl.verifiers.instruction:verify_instruction",
     "json_schema": "brorl.verifiers.text:verify_json_schema",
@@ -17,6 +18,7 @@ VERIFIERS: dict[str, str] = {
 }
 
 PREPARATIONS: dict[str, str] = {
+    "code": "brorl.verifiers.code:prepare",
     "gym": "brorl.verifiers.gym:prepare",
     "instruction": "brorl.verifiers.instruction:prepare",
     "math": "brorl.verifiers.math:prepare",

@@ -28,6 +28,7 @@ from brorl.verifiers.sandbox import (
 from brorl.verifiers.score import Score
 
 REWARDS = ("all", "share")
+_PATIENCE = 3  # runs of one program that may hit a limit; the tests after them count as failed
 
 
 def verify_code(prompt: Prompt, response: str) -> Score:
@@ -71,11 +72,11 @@ def _limits(prompt: Prompt) -> Limits:
     mib = int(memory) if isinstance(memory, (int, float)) and memory > 0 else Limits().memory_mb
     # Python itself needs some address space; and no task may hold a grader for long.
     cpu, mib = min(cpu, 30), min(max(mib, 256), 4096)
-    return Limits(cpu_seconds=cpu, wall_seconds=max(10.0, 2.0 * cpu), memory_mb=mib)
+    return Limits(cpu_seconds=cpu, wall_seconds=8.0 * cpu + 10.0, memory_mb=mib)
 
 
 def _run_stdout(tests: StdoutTests, program: Program, mode: str, limits: Limits, tolerance: float) -> Score:
-    passed, why = 0, ""
+    passed, over_limit, why = 0, 0, ""
     for number, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True), 1):
         result = run_python(program.source, given, limits)
         failure = _failure(result, expected, tolerance)
@@ -84,7 +85,8 @@ def _run_stdout(tests: StdoutTests, program: Program, mode: str, limits: Limits,
             if not program.fenced and _not_python(result.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]):
                 return Score(outcome=Outcome.NO_ANSWER, reward=0.0)
             why = why or f"test {number}: {failure}"
-            if mode == "all":
+            over_limit += result.ended is not Ended.EXITED
+            if mode == "all" or over_limit == _PATIENCE:
                 break
     return _score(program.source, passed, len(tests.outputs), mode, why, isolation())
 
@@ -125,9 +127,9 @@ def _run_functions(tests: FunctionTests, program: Program, mode: str, limits: Li
     if not program.fenced and _not_python(verdict["why"]):
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0)
     counted = verdict["passed"] + verdict["failed"]
-    if verdict["finished"] and max(counted, verdict["declared"]) == 0:
-        return Score(outcome=Outcome.UNSCORABLE, reward=math.nan, note="its tests assert nothing")
-    return _score(source, verdict["passed"], max(counted, verdict["declared"], 1), mode, verdict["why"], level)
+    # Assertions that were never reached count where the tests broke off.
+    tests_run = counted if verdict["finished"] else max(counted, verdict["declared"])
+    return _score(source, verdict["passed"], tests_run, mode, verdict["why"], level)
 
 
 def _verdict(result: RunResult, token: str) -> dict[str, Any] | None:
@@ -144,8 +146,8 @@ def _not_python(message: str) -> bool:
 
 
 def _score(source: str, passed: int, tests: int, mode: str, why: str, level: str) -> Score:
-    share = passed / tests
-    reward = 1.0 if not why and passed == tests else share if mode == "share" else 0.0
+    share = passed / max(tests, 1)
+    reward = 1.0 if passed == tests > 0 and not why else share if mode == "share" else 0.0
     outcome = Outcome.CORRECT if reward == 1.0 else Outcome.PARTIAL if reward > 0 else Outcome.WRONG
     note = f"{why} [{level}]" if why else level
     return Score(outcome=outcome, reward=reward, extracted=source, parts={"tests": tests, "share": share}, note=note)

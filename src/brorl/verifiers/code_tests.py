@@ -1,6 +1,6 @@
 """The test formats of public data sets, read from a prompt's `meta` (and, where noted, its `answer`).
 
-- HumanEval: ``test`` (defines ``check(candidate)``), ``entry_point``, ``prompt`` (the code that the response continues).
+- HumanEval: ``test`` (defines ``check(candidate)``), ``entry_point``, ``prompt`` (code that the response continues).
 - MBPP: ``test_list`` of assertions, ``test_setup_code``; the names under test are those that the gold `answer` defines.
 - EvalPlus: ``base_input`` (argument lists; with ``plus: true``, ``plus_input`` as well), ``entry_point``, ``prompt``,
   ``atol``; the gold `answer` says what is right, and the example in the prompt how results compare.
@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from brorl.group import Prompt
 from brorl.verifiers.code_stdout import TOLERANCE
@@ -125,25 +125,31 @@ def _comparison(line: str, entry: str) -> str:
     if line.startswith(f"assert set({entry}("):
         return "set"
     statement = ast.parse(line).body[0]
-    assert isinstance(statement, ast.Assert)
-    return "truth" if isinstance(statement.test, (ast.Call, ast.UnaryOp)) else "equal"
+    asserted = statement.test if isinstance(statement, ast.Assert) else None
+    if isinstance(asserted, ast.UnaryOp) and isinstance(asserted.op, ast.Not):
+        asserted = asserted.operand
+    return "truth" if _is_call(asserted, entry) else "equal"
+
+
+def _is_call(node: ast.AST | None, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _example_arguments(line: str, entry: str) -> list[Any] | None:
     for node in ast.walk(ast.parse(line)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == entry:
+        if _is_call(node, entry):
             try:
                 return [_shape(ast.literal_eval(argument)) for argument in node.args]
-            except ValueError:
+            except ValueError:  # an argument that is not a literal
                 return None
     return None
 
 
-def _shape(value: Any) -> str:
-    """`tuple` for a tuple, `tuples` for one that holds no list at any depth, else empty."""
-    if not isinstance(value, tuple):
-        return ""
-    return "tuple" if re.search(r"\[", repr(value)) else "tuples"
+def _shape(value: Any) -> list[Any] | None:
+    """Which sequences are tuples: [type, shape of the elements]; None for anything else."""
+    if not isinstance(value, (list, tuple)):
+        return None
+    return [type(value).__name__, next((shape for shape in map(_shape, value) if shape), None)]
 
 
 def _cases(meta: Mapping[str, Any], answer: str) -> Mapping[str, Any]:
@@ -187,7 +193,7 @@ def _data(cases: Mapping[str, Any]) -> StdoutTests | FunctionTests:
         "outputs": outputs,
         "shapes": None,
         "tolerance": float(cases.get("tolerance") or TOLERANCE),
-        "compare": "equal",
+        "compare": "json",
     }
     return FunctionTests(names={name: name}, calls=calls, entry_point=name)
 

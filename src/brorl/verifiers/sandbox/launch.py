@@ -4,6 +4,7 @@ Inside there is a read-only Python, its shared libraries, an empty /tmp of limit
 /proc, no other process. As root the programs run under a uid of their own, otherwise in a user namespace.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -66,8 +67,7 @@ class Sandbox:
         with theirs, open(info_read, "rb") as info, tempfile.TemporaryFile() as log:
             self.process = _start(theirs.fileno(), info_write, log, scratch and scratch.name)
             os.close(info_write)
-            readable, _, _ = select.select([self.control], [], [], _START_SECONDS)
-            ready = bool(readable) and _greeting(self.control) == b"ready"
+            ready = self.answers_within(_START_SECONDS) and _greeting(self.control) == b"ready"
             # Killing process 1 of its namespace ends all of a sandbox at once, and bubblewrap then reaps and ends.
             init = os.pidfd_open(json.loads(info.read(4096))["child-pid"]) if ready and scratch is None else None
             self.close = weakref.finalize(self, _end, self.owner, self.control, self.process, init, scratch)
@@ -76,6 +76,12 @@ class Sandbox:
                 log.seek(0)
                 reason = log.read().decode(errors="replace").strip()[-500:] or "it does not answer"
                 raise SandboxUnavailable(f"the sandbox for model-written code does not start: {reason}")
+
+    def answers_within(self, seconds: float) -> bool:
+        """Whether a message, or the end of the connection, arrives in time."""
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
 def _start(control: int, info: int, log: IO[bytes], scratch: str | None) -> subprocess.Popen[bytes]:
@@ -125,10 +131,8 @@ def _end(
 
 
 def _signal(send: Callable[[int, int], Any], target: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         send(target, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 @functools.cache
@@ -177,9 +181,20 @@ def _system() -> list[str]:
     for path in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix)):
         path = f"{path}/bin" if path in ("/usr", "/usr/local") else path
         words += _mount(path, path)
+    for folder in _third_party():
+        words += ["--perms", "0555", "--tmpfs", str(folder), "--remount-ro", str(folder)]
     for device in ("/dev/null", "/dev/zero", "/dev/urandom"):
         words += _mount(device, device, how="--dev-bind")
     return words
+
+
+def _third_party() -> list[Path]:
+    """Folders of installed packages inside the mounts: they may hold graders and gold answers, so they are hidden."""
+    roots = dict.fromkeys(f"{root}/lib" for root in ("/usr", "/usr/local", sys.base_prefix, sys.base_exec_prefix))
+    found = [
+        path for root in roots for name in ("site", "dist") for path in Path(root).glob(f"python*/{name}-packages")
+    ]
+    return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
 def _mount(source: str, target: str, how: str = "--ro-bind") -> list[str]:

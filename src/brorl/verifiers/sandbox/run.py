@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import select
 import socket
 import threading
 import time
@@ -34,7 +33,7 @@ class Limits:
     """What a program may use."""
 
     cpu_seconds: int = 5
-    wall_seconds: float = 10.0
+    wall_seconds: float = 20.0
     memory_mb: int = 1024
     """address space, in MiB"""
     output_bytes: int = 8 << 20
@@ -122,8 +121,7 @@ class _Run:
         )
 
     def _report(self, deadline: float) -> tuple[dict[str, Any] | None, bool]:
-        readable, _, _ = select.select([self.sandbox.control], [], [], max(0.0, deadline - time.monotonic()))
-        if not readable:
+        if not self.sandbox.answers_within(deadline - time.monotonic()):
             return None, True
         try:
             data = self.sandbox.control.recv(1 << 16)
@@ -233,6 +231,6 @@ def run_judged(source: str, job: dict[str, Any], limits: Limits) -> RunResult:
 
 
 def _settled(attempt: Callable[[], RunResult]) -> RunResult:
-    """A wall-clock limit, an outside kill or a lost sandbox may be bad luck; the second time it is the program's doing."""
+    """A wall-clock limit, a kill or a lost sandbox may be bad luck; the second time it is the program's doing."""
     result = attempt()
     return result if result.ended in (Ended.EXITED, Ended.CPU_LIMIT) else attempt()

@@ -14,7 +14,7 @@ from .values import Json, pack, receive, send, unpack
 _LONGEST_ITERATION = 1_000_000
 _END = object()
 
-_VERBS: dict[str, Callable[..., Any]] = {
+VERBS: dict[str, Callable[..., Any]] = {
     "call": lambda target, arguments, named: target(*arguments, **dict(named)),
     "get": lambda target, name: getattr(target, name),
     "set": lambda target, name, value: setattr(target, name, value),
@@ -97,7 +97,7 @@ def _answer(message: Json, namespace: dict[str, Any], objects: Objects) -> Json:
     if verb == "global":
         return {"value": pack(resolve(namespace, target), objects.refer), "changed": []}
     arguments = [unpack(item, objects.follow) for item in packed]
-    value = _VERBS[verb](objects.follow(target), *arguments)
+    value = VERBS[verb](objects.follow(target), *arguments)
     answer = pack(value, objects.refer)
     changed: list[Json] = []
     if verb == "call":

@@ -6,14 +6,14 @@ from typing import Any
 
 
 def same(expected: Any, actual: Any, tolerance: float) -> bool:
-    """Python equality, with tuples equal to lists at any depth and floats equal within `tolerance`.
+    """Python equality, except that floats inside lists, tuples and dictionaries are equal within `tolerance`.
 
     Args:
         tolerance: absolute or relative, whichever is wider.
     """
     if isinstance(expected, (list, tuple)):
         return (
-            isinstance(actual, (list, tuple))
+            isinstance(actual, list if isinstance(expected, list) else tuple)
             and len(expected) == len(actual)
             and all(same(e, a, tolerance) for e, a in zip(expected, actual, strict=True))
         )
@@ -30,6 +30,11 @@ def same(expected: Any, actual: Any, tolerance: float) -> bool:
     return bool(expected == actual)
 
 
+def same_json(expected: Any, actual: Any, tolerance: float) -> bool:
+    """As `same`, where the expected value comes from JSON: tuples stand for lists at any depth."""
+    return same(expected, _with_lists(actual), tolerance)
+
+
 def same_set(expected: Any, actual: Any, tolerance: float) -> bool:
     """The same elements in any order, repetitions left out; `tolerance` does not apply."""
     return _as_set(expected) == _as_set(actual)
@@ -40,7 +45,20 @@ def same_truth(expected: Any, actual: Any, tolerance: float) -> bool:
     return bool(expected) == bool(actual)
 
 
-EQUAL: dict[str, Callable[[Any, Any, float], bool]] = {"equal": same, "set": same_set, "truth": same_truth}
+EQUAL: dict[str, Callable[[Any, Any, float], bool]] = {
+    "equal": same,
+    "json": same_json,
+    "set": same_set,
+    "truth": same_truth,
+}
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_with_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return value
 
 
 def _as_set(values: Any) -> frozenset[Any]:

@@ -12,13 +12,12 @@ import importlib
 import json
 import os
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from .candidate import define, resolve
 from .equality import EQUAL
-from .remote import CandidateError, Link, NeedsOneProcess
-from .values import pack, unpack
-
+from .remote import CandidateError, Here, Link, NeedsOneProcess
 
 _BUILTINS = dict(vars(builtins))  # as they are before any program has run
 _CHECK = """
@@ -84,15 +83,14 @@ def _told(error: BaseException, text: str) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}: {text}"
 
 
-def _run_blocks(blocks: list[str], namespace: dict[str, Any], tally: Tally) -> int:
-    """Run test code; returns how many assertions it declares."""
-    declared = 0
-    programs = []
-    for block in blocks:
-        counter = _CountAsserts()
-        tree = counter.visit(ast.parse(block))
-        declared += counter.found
-        programs.append(compile(tree, "<tests>", "exec", dont_inherit=True))
+def _compile(blocks: list[str]) -> tuple[list[CodeType], int]:
+    """Test code with its assertions counted, and how many it declares."""
+    counter = _CountAsserts()
+    trees = [counter.visit(ast.parse(block)) for block in blocks]
+    return [compile(tree, "<tests>", "exec", dont_inherit=True) for tree in trees], counter.found
+
+
+def _run_blocks(programs: list[CodeType], namespace: dict[str, Any], tally: Tally) -> None:
     for program in programs:
         try:
             exec(program, namespace)
@@ -100,10 +98,9 @@ def _run_blocks(blocks: list[str], namespace: dict[str, Any], tally: Tally) -> i
             raise
         except BaseException as error:
             tally.fail(_told(error, "the tests could not go on"))
-    return declared
 
 
-def _run_calls(calls: dict[str, Any], outputs: list[Any], namespace: dict[str, Any], tally: Tally) -> int:
+def _run_calls(calls: dict[str, Any], outputs: list[Any], namespace: dict[str, Any], tally: Tally) -> None:
     """Call ``name`` with each of ``inputs`` (argument lists) and compare with `outputs`."""
     name = calls["name"]
     for arguments, expected in zip(calls["inputs"], outputs, strict=True):
@@ -113,7 +110,6 @@ def _run_calls(calls: dict[str, Any], outputs: list[Any], namespace: dict[str, A
             tally.check(EQUAL[calls["compare"]](expected, actual, calls["tolerance"]), text)
         except Exception as error:
             tally.fail(_told(error, text))
-    return len(outputs)
 
 
 def _expected(calls: dict[str, Any]) -> list[Any]:
@@ -124,28 +120,34 @@ def _expected(calls: dict[str, Any]) -> list[Any]:
     return [gold(*copy.deepcopy(_shaped(arguments, calls["shapes"]))) for arguments in calls["inputs"]]
 
 
-def _shaped(arguments: list[Any], shapes: list[str] | None) -> list[Any]:
-    """Lists back to the tuples that they were before they were written as JSON."""
+def _shaped(arguments: list[Any], shapes: list[Any] | None) -> list[Any]:
     if shapes is None or len(shapes) != len(arguments):
         return arguments
-    turn = {"tuple": lambda v: tuple(v) if isinstance(v, list) else v, "tuples": _all_tuples, "": lambda v: v}
-    return [turn[shape](argument) for argument, shape in zip(arguments, shapes, strict=True)]
+    return [_in_shape(argument, shape) for argument, shape in zip(arguments, shapes, strict=True)]
 
 
-def _all_tuples(value: Any) -> Any:
-    return tuple(map(_all_tuples, value)) if isinstance(value, list) else value
+def _in_shape(value: Any, shape: list[Any] | None) -> Any:
+    """Lists back to the tuples that they were before they were written as JSON."""
+    if shape is None or not isinstance(value, list):
+        return value
+    items = [_in_shape(item, shape[1]) for item in value]
+    return tuple(items) if shape[0] == "tuple" else items
 
 
 def _judge(job: dict[str, Any], find: Callable[[str], Any], greeting: Exception | None) -> dict[str, Any]:
     tally = Tally(job["stop"])
-    verdict = {"token": job["token"], "declared": 0, "finished": False, "one_process": "", "broken": ""}
+    verdict = {"token": job["token"], "finished": False, "one_process": "", "broken": ""}
     namespace: dict[str, Any] = {"__name__": "tests", "__builtins__": dict(_BUILTINS)}
     try:
         exec(compile(job["prelude"], "<prelude>", "exec", dont_inherit=True), namespace)
         namespace |= {module: importlib.import_module(module) for module in job["modules"]}
         outputs = _expected(job["calls"]) if job["calls"] else []
+        programs, declared = _compile(job["blocks"])
+        verdict["declared"] = declared + len(outputs)
+        if not verdict["declared"]:
+            raise ValueError("nothing is asserted")
     except Exception as error:
-        return verdict | {"passed": 0, "failed": 0, "why": "", "broken": _told(error, "code of the data set")}
+        return verdict | {"broken": f"{type(error).__name__}: {str(error)[:200]}"}
     try:
         if greeting is not None:
             tally.fail(_told(greeting, "running the program"))
@@ -156,40 +158,14 @@ def _judge(job: dict[str, Any], find: Callable[[str], Any], greeting: Exception 
                 tally.fail(_told(error, f"looking for {target}"))
         namespace |= {"__tally__": tally, "__told__": _told}
         if job["calls"]:
-            verdict["declared"] = _run_calls(job["calls"], outputs, namespace, tally)
-        verdict["declared"] += _run_blocks(job["blocks"], namespace, tally)
+            _run_calls(job["calls"], outputs, namespace, tally)
+        _run_blocks(programs, namespace, tally)
         verdict["finished"] = True
     except Stop:
         pass
     except NeedsOneProcess as reason:
         verdict["one_process"] = str(reason)
     return verdict | {"passed": tally.passed, "failed": tally.failed, "why": tally.why}
-
-
-def _plain(value: Any) -> Any:
-    """A value with every datum in it rebuilt, so that no overridden method is left; other objects as they are."""
-    others: list[Any] = []
-
-    def keep(item: Any) -> Any:
-        others.append(item)
-        return {"tag": "reference", "value": len(others) - 1}
-
-    return unpack(pack(value, keep), others.__getitem__)
-
-
-def _called_here(value: Any) -> Any:
-    if isinstance(value, type) or not callable(value):
-        return value
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        try:
-            return _plain(value(*arguments, **named))
-        except Exception:
-            raise
-        except BaseException as error:
-            raise CandidateError(f"{type(error).__name__}: {error}") from None
-
-    return call
 
 
 def main(channel: int | None, job: dict[str, Any]) -> None:
@@ -207,11 +183,17 @@ def main(channel: int | None, job: dict[str, Any]) -> None:
 
 
 def _judge_here(job: dict[str, Any]) -> dict[str, Any]:
+    here = Here()
     try:
         namespace = define(job["source"])
     except BaseException as error:
         return _judge(job, _nothing, CandidateError(_told(error, "running the program")))
-    return _judge(job, lambda name: _called_here(resolve(namespace, name)), None)
+
+    def find(name: str) -> Any:
+        value = resolve(namespace, name)
+        return value if isinstance(value, type) else here.wrap(value)  # a class may be there to be derived from
+
+    return _judge(job, find, None)
 
 
 def _nothing(name: str) -> Any:

@@ -7,11 +7,13 @@ with its request: standard input, output and error, the payload, and possibly a 
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import random
 import resource
 import signal
+import site
 import socket
 import sys
 import types
@@ -37,7 +39,8 @@ def main() -> None:
     ours = ("", os.getcwd(), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path[:] = [path for path in sys.path if path not in ours] + setup["path"]
     for name in _PRELOADED.split():
-        __import__(name)
+        importlib.import_module(name)
+    site.setquit()  # `exit` and `quit`
     control = socket.socket(fileno=setup["control"])
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Python values as JSON: what the judge and the candidate, two processes that share no memory, say to each other.
 
-JSON scalars and lists stand for themselves, everything else is ``{"tag": ..., "value": ...}``. Reading a message runs no
-code of the sender, and an object whose comparison was tampered with arrives as plain data or as an opaque reference.
+JSON scalars and lists stand for themselves, everything else is ``{"tag": ..., "value": ...}``. Reading a message runs
+no code of the sender; an object whose comparison was tampered with arrives as plain data or as an opaque reference.
 """
 
 import builtins
