@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 from brorl.build import Parts, open_parts
 from brorl.config import Recipe
 from brorl.errors import DataError
-from brorl.group import Outcome, Prompt
+from brorl.evaluation.golds import refused_golds
+from brorl.group import Prompt
 from brorl.theory.cost import ModelShape, StepCost, StepShape, step_cost
 
 GOLDS = 16
@@ -129,33 +130,15 @@ def _first_prompts(parts: Parts, wanted: int) -> list[Prompt]:
     return found
 
 
-def gold_response(prompt: Prompt) -> str | None:
-    """A response that states the reference answer as its verifier wants it; None where an answer is no response."""
-    match prompt.verifier:
-        case "gym":
-            return f"<answer>{prompt.answer}</answer>" if prompt.answer else None
-        case "math" | "math_verify":
-            return f"\\boxed{{{prompt.answer}}}"
-        case "choice":
-            return f"Answer: {prompt.answer}"
-        case "text" | "numeric":
-            return prompt.answer
-        case _:
-            return None
-
-
 def _grade_golds(parts: Parts, prompts: list[Prompt]) -> tuple[int, int]:
-    pool = parts.rollouts.pool
-    pending = [(p, pool.submit(p, response)) for p in prompts if (response := gold_response(p)) is not None]
-    scores = [(prompt, future.result()) for prompt, future in pending]
-    refused = [(prompt, score) for prompt, score in scores if score.outcome is not Outcome.CORRECT]
-    if scores and len(refused) == len(scores):
-        prompt, score = refused[0]
+    graded, refused = refused_golds(parts.rollouts.pool, prompts)
+    if graded and len(refused) == graded:
+        first = refused[0]
         raise DataError(
-            f"verifier {prompt.verifier!r} accepts none of the first {len(scores)} reference answers; the first is "
-            f"{prompt.answer!r} of {prompt.id}: {score.outcome.name.lower()} {score.note}"
+            f"verifier {first.prompt.verifier!r} accepts none of the first {graded} reference answers; the first is "
+            f"{first.prompt.answer!r} of {first.prompt.id}: {first.reason}"
         )
-    return len(scores) - len(refused), len(scores)
+    return graded - len(refused), graded
 
 
 def step_shape(recipe: Recipe, prompt_tokens: float, share: float) -> StepShape:

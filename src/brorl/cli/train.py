@@ -2,6 +2,8 @@
 
 import signal
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,8 +43,7 @@ def train(
     with open_trainer(settings, resume=resume, path=run) as trainer:
         view = LiveView(console, settings.steps, done=trainer.progress.step)
         trainer.report = view.report
-        signal.signal(signal.SIGINT, lambda *_: _stop(trainer, console))
-        with view(), warnings.catch_warnings():
+        with view(), warnings.catch_warnings(), _interrupts(lambda: _stop(trainer, console)):
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: _warn(console, str(message))
             console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
@@ -54,6 +55,16 @@ def train(
         console.print(f"stopped after step {summary['steps']}; go on with: brorl train --resume {summary['run']}")
     if json_out:
         write_json(json_out, summary)
+
+
+@contextmanager
+def _interrupts(handle: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `handle` while the block runs."""
+    before = signal.signal(signal.SIGINT, lambda *_: handle())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _warn(console: Console, message: str) -> None:

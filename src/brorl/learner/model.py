@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from brorl.errors import ModelError
 
@@ -53,6 +54,7 @@ def load_model(
             tokenizer without an end-of-sequence token or with more tokens than the model, a context too short.
     """
     path = model_directory(name)
+    disable_progress_bar()  # of loading and saving weights; the run has a display of its own
     config = _read_config(path)
     _check_weights(path)
     try:
