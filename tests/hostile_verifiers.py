@@ -88,6 +88,11 @@ def trl_chat(prompts: list[Any], completions: list[list[dict[str, str]]]) -> lis
     return [float(completion[0]["content"] == prompts[0][-1]["content"]) for completion in completions]
 
 
+def trl_solution(completions: list[str], solution: list[str], weight: list[float]) -> list[float]:
+    """In TRL's style, asking for data columns by name."""
+    return [w * (c == s) for c, s, w in zip(completions, solution, weight, strict=True)]
+
+
 async def trl_async(completions: list[str], **columns: Any) -> list[float]:
     """In TRL's style, as a coroutine."""
     return [float("nan") for _ in completions]

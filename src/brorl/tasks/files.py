@@ -146,12 +146,14 @@ def _row(
             raise DataError(f"{where}: no column {column!r}, which is to hold the {key}; it has {', '.join(record)}")
     used: set[str] = set()
     question, messages = _question(record, columns, used, where)
-    answer = _answer(record, columns, used)
+    answer = _answer(record, columns)
     if answer is None and needs_answer:
         raise DataError(f"{where}: no answer: add a column 'answer', or name the one that holds it under columns")
     id_column = columns.get("id", "id")
     identity = record.get(id_column)
     used.add(id_column)
+    if "answer" not in columns:
+        used.add("answer")  # under any other name the answer stays in meta too, for reward functions that ask for it
     return TaskRow(
         id=default_id if identity is None else str(identity),
         question=question,
@@ -192,12 +194,11 @@ def _messages(value: list[Any], where: str) -> tuple[dict[str, str], ...]:
     return tuple(messages)
 
 
-def _answer(record: dict[str, Any], columns: Mapping[str, str], used: set[str]) -> str | None:
+def _answer(record: dict[str, Any], columns: Mapping[str, str]) -> str | None:
     candidates = (columns["answer"],) if "answer" in columns else _NAMES["answer"]
     for column in candidates:
         value = record.get(column)
         if value is not None and str(value).strip():
-            used.add(column)
             return value if isinstance(value, str) else json.dumps(value)
     reward_model = record.get("reward_model")  # verl
     if isinstance(reward_model, dict) and reward_model.get("ground_truth") is not None:
