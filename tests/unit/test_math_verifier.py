@@ -268,6 +268,28 @@ V_{1}:V_{2}=11:21 | 11:21
 np.arcsin(10/13) | \arcsin\frac{10}{13}
 I \frac{d \omega}{d t}+2 B \omega=T | T = 2B\omega + I\frac{d\omega}{dt}
 3x² | 3x^{2}
+1.5 \text{ million} | 1500000
+1.5 million | 1{,}500{,}000
+\$1.8\text{ billion} | 1.8 billion dollars
+2 million people | 2,000,000
+33\frac{1}{3}\% | \frac13
+12 1/2 % | 0.125
+\text{four} | 4
+12^{\text{th}} | 12
+12th | 12
+\begin{cases} x=1 \\ y=2 \end{cases} | x=1, y=2
+\|v\| | |v|
+x_1=3, x_2=2 | 2, 3
+f(n)=n^2 | f(x)=x^2
+6\pi \approx 18.85 | 18.85
+2|x|\,|y| | 2|xy|
+sqrt(2)/2 | \frac{\sqrt2}{2}
+3^(1/2) | \sqrt{3}
+2^{-1} | 0.5
+5\,\mathrm{cm} | 5~\text{cm}
+\text{5 cm} | 5 cm
+5 \text{ (units)} | 5 (units)
+$x=1$ or $x=2$ | 1, 2
 √2 | \sqrt{2}
 2π | 2\pi
 x ≤ 3 | x\leq3
@@ -362,6 +384,14 @@ x=1,y=2 | (2,1)
 3e | 3
 2e3 | 2e^3
 1+i | 1-i
+1.5 \text{ million} | 1.5
+1.5 \text{ million} | 1.5 \text{ billion}
+x_1=3, x_2=2 | x_1=2, x_2=3
+f(n)=n^2 | g(n)=n^2
+f(x)=ax | f(a)=xa^2
+\lfloor\sqrt{n-1}\rfloor | \lfloor\sqrt{n-2}\rfloor
+45\text{ units}^2 | 45\text{ units}^3
+6\pi \approx 18.85 | 18.84
 5 \pmod{7} | 5 \pmod{8}
 """
 

@@ -1,13 +1,12 @@
 """When two parsed answers are the same: lists, sets, tuples, intervals, matrices, equations, quantities, values."""
 
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 from brorl.verifiers.mathematics import syntax
 from brorl.verifiers.mathematics.equality import proportional, same_value
-from brorl.verifiers.mathematics.evaluation import OutOfReach, exact
+from brorl.verifiers.mathematics.evaluation import OutOfReach, Point, exact, variables
 from brorl.verifiers.mathematics.regions import is_name, region, same_region
 from brorl.verifiers.mathematics.syntax import Node, Number
 from brorl.verifiers.mathematics.units import Unit, conversion, read_unit
@@ -161,6 +160,8 @@ def _same_lists(first: Node, second: Node) -> bool:
             chunked = _chunks(named)
             if chunked is not None and _matched(chunked, bare):
                 return True
+            if _is_numbered(named) and _matched(tuple(values), bare):
+                return True
             if len(values) == len(bare) and all(same_answer(v, b) for v, b in zip(values, bare, strict=True)):
                 return True
     return False
@@ -193,6 +194,13 @@ def _chunks(members: tuple[Node, ...]) -> tuple[Node, ...] | None:
         return None
     values = _named_values(members) or []
     return tuple(Node("tuple", tuple(values[i : i + period])) for i in range(0, len(values), period))
+
+
+def _is_numbered(members: tuple[Node, ...]) -> bool:
+    """x_1 = ..., x_2 = ...: the numbers only tell the solutions apart."""
+    names = [str(member.args[0].data) for member in members]
+    letter = names[0].partition("_")[0]
+    return names == [f"{letter}_{i + 1}" for i in range(len(names))]
 
 
 def _unnamed(members: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -283,11 +291,26 @@ def _same_relation(first: Node, second: Node) -> bool:
         return all(map(same_answer, ones, others))
     if not all(map(syntax.is_scalar, (*ones, *others))) or "in" in operators:
         return False
+    ones, others = _with_one_argument(ones), _with_one_argument(others)
     steps = [syntax.add([a, syntax.negate(b)]) for a, b in pairwise(ones)]
     same_steps = [syntax.add([a, syntax.negate(b)]) for a, b in pairwise(others)]
     return all(
         proportional(one, other, positive=operator not in ("=", "!="))
         for one, other, operator in zip(steps, same_steps, operators, strict=True)
+    )
+
+
+def _with_one_argument(operands: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The definition of a function with its argument renamed: f(x) = 2x is f(n) = 2n."""
+    left = operands[0]
+    if left.kind != "apply" or len(left.args) != 1 or left.args[0].kind != "symbol":
+        return operands
+    return tuple(_renamed(operand, left.args[0]) for operand in operands)
+
+
+def _renamed(node: Node, name: Node) -> Node:
+    return (
+        syntax.symbol("argument") if node == name else node._replace(args=tuple(_renamed(a, name) for a in node.args))
     )
 
 
@@ -336,10 +359,14 @@ def _rounds_to(value: Node, rounded: Node) -> bool:
     """Whether a numeral is a rounding of a value."""
     one, other = (node.args[0] if node.kind == "quantity" else node for node in (value, rounded))
     numeral = _unsigned(other)
-    exactly, target = exact(one), exact(other)
-    if exactly is None or target is None or not isinstance(numeral.data, Number):
+    if not isinstance(numeral.data, Number) or exact(other) is None or not syntax.is_scalar(one):
         return False
-    return abs(exactly - target) <= numeral.data.place * Fraction(51, 100)
+    point = Point(0)
+    try:
+        difference = point.value(one) - point.value(other)
+    except OutOfReach:
+        return False
+    return not variables(one) and abs(difference) <= point.value(syntax.number(numeral.data.place)) * 0.51
 
 
 # -- plus-minus

@@ -66,7 +66,7 @@ def term(at: Cursor) -> Node:
         elif not _factor_ahead(at, factors[-1]):
             return syntax.multiply(factors)
         elif len(factors) == 1 and (fraction := _mixed(at, factors[0])) is not None:
-            factors = [syntax.add([factors[0], fraction])]
+            factors = [_raised(at, syntax.add([factors[0], fraction]))]
         else:
             factors.append(_power(at))
 
@@ -85,8 +85,8 @@ def _mixed(at: Cursor, whole: Node) -> Node | None:
         if slash.value != "/" or bottom.kind != "number" or not (top.value + bottom.value).isdigit():
             raise NotMathematics("two numbers side by side")
         fraction = Node("divide", (syntax.literal(top.value), syntax.literal(bottom.value)))
-    elif at.peek().value == "frac":
-        fraction = _power(at)
+    elif at.accept("macro", "frac"):
+        fraction = _macro(at, "frac")
     else:
         return None
     parts = [part.data for part in fraction.args]
@@ -129,7 +129,12 @@ def _factor_ahead(at: Cursor, last: Node) -> bool:
 
 
 def _power(at: Cursor) -> Node:
-    node = _postfix(at, _atom(at))
+    return _raised(at, _atom(at))
+
+
+def _raised(at: Cursor, node: Node) -> Node:
+    """A value with the factorials, percent and degree signs and the exponent after it."""
+    node = _postfix(at, node)
     if not at.accept("op", "^", "**"):
         return node
     braced = at.peek().value == "{" and at.peek(1).value == "circ" and at.peek(2).value == "}"

@@ -39,7 +39,7 @@ _CHARACTERS = {
     "∪": "\\cup ", "∩": "\\cap ", "∖": "\\setminus ", "∅": "\\emptyset ", "ℝ": "\\mathbb{R}", "€": "\\euro ",
     "£": "\\pound ", "’": "'", "‘": "'", "′": "'", "“": '"', "”": '"', "⌊": "\\lfloor ", "⌋": "\\rfloor ",
     "⌈": "\\lceil ", "⌉": "\\rceil ", "⟨": "\\langle ", "⟩": "\\rangle ", "⇒": "\\Rightarrow ", "→": "\\to ",
-    "∶": ":", "⁄": "/", "ℏ": "\\hbar ", "∀": "\\forall ", "∃": "\\exists ", "\u200b": "", "\ufeff": "",
+    "。": ".", "∶": ":", "⁄": "/", "ℏ": "\\hbar ", "∀": "\\forall ", "∃": "\\exists ", "\u200b": "", "\ufeff": "",
 } | {letter: f"\\{name} " for letter, name in _GREEK.items()}  # fmt: skip
 _SPECIAL = re.compile("|".join(map(re.escape, sorted(_CHARACTERS, key=len, reverse=True))))
 

@@ -10,8 +10,8 @@ from brorl.verifiers.mathematics.cursor import Cursor, canonical
 from brorl.verifiers.mathematics.expressions import expression
 from brorl.verifiers.mathematics.lexer import NotMathematics, Token, tokenize
 from brorl.verifiers.mathematics.syntax import Node
-from brorl.verifiers.mathematics.units import TEMPERATURES, Unit, read_unit
-from brorl.verifiers.mathematics.vocabulary import MATRICES, RELATIONS, SET_OPERATORS
+from brorl.verifiers.mathematics.units import MAGNITUDES, TEMPERATURES, Unit, read_unit
+from brorl.verifiers.mathematics.vocabulary import MATRICES, RELATIONS, SET_OPERATORS, SYSTEMS
 
 _ROW_SKIP = re.compile(r"\\\\\s*\[[^\]]*(?:pt|em|ex|mm)\]")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -113,6 +113,14 @@ def _measured(at: Cursor) -> Node:
     """An expression with the unit or currency it is stated in."""
     outer, at.currency = at.currency, ""
     node = expression(at)
+    while (
+        at.peek().kind in ("word", "text") and (word := at.peek().value.strip().partition(" ")[0].lower()) in MAGNITUDES
+    ):
+        node = syntax.multiply([syntax.scalar(node), syntax.number(MAGNITUDES[word])])
+        rest = at.next().value.strip().partition(" ")[2]
+        if rest:
+            at.at -= 1
+            at.replace(Token("text", rest, True))
     currency, at.currency = at.currency, outer
     found = _unit_ahead(at, node)
     if found is None:
@@ -141,6 +149,8 @@ def _unit_ahead(at: Cursor, node: Node) -> tuple[Unit | str, int] | None:
     if end == at.at or (following is not None and following.kind == "op" and following.value in "([+*|!"):
         return None
     phrase = "".join(words)
+    if phrase.strip().partition(" ")[0].lower() in MAGNITUDES:
+        return "magnitude", at.at
     bare = phrase.strip(" .").lower()
     if bare in ("pct", "percent", "per cent", "percents", "percentage"):
         return "percent", end
@@ -224,6 +234,8 @@ def _set(at: Cursor) -> Node:
 
 def _matrix(at: Cursor) -> Node:
     name = _environment(at)
+    if name in SYSTEMS:
+        return _system(at, name)
     if name not in MATRICES:
         raise NotMathematics(f"environment {name}")
     if name == "array" and at.accept("op", "{"):
@@ -241,6 +253,18 @@ def _matrix(at: Cursor) -> Node:
         raise NotMathematics("matrix")
     entries = tuple(syntax.scalar(entry) for row in rows for entry in row)
     return Node("matrix", entries, (len(rows), len(rows[0])))
+
+
+def _system(at: Cursor, name: str) -> Node:
+    """Equations one below the other, as a list."""
+    rows = list[Node]()
+    while not at.accept("macro", "end"):
+        row = _sequence(at, "\\", "end")
+        rows += row.args if row.kind == "list" else (row,)
+        at.accept("macro", "\\")
+    if _environment(at) != name:
+        raise NotMathematics("system")
+    return rows[0] if len(rows) == 1 else Node("list", tuple(rows), "comma")
 
 
 def _environment(at: Cursor) -> str:

@@ -9,7 +9,7 @@ from brorl.verifiers.mathematics.evaluation import OutOfReach
 from brorl.verifiers.mathematics.extraction import Found, last_box
 from brorl.verifiers.mathematics.lexer import NotMathematics, join_thousands, plain
 from brorl.verifiers.mathematics.parser import parse
-from brorl.verifiers.mathematics.syntax import Node
+from brorl.verifiers.mathematics.syntax import Node, number
 
 
 class Reading(NamedTuple):
@@ -30,6 +30,11 @@ _CLOCK = re.compile(r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?")
 _PLAIN_LIST = re.compile(r"\d,\d{3}(?!\d)|\d \d{3}(?!\d)")
 _ESCAPED_TWICE = re.compile(r"\\\\(?:left|frac|dfrac|sqrt|le|leq|ge|geq|cdot|pi|text|boxed)(?![a-z])")
 _PROSE = re.compile(r"[a-z0-9:.,'()/ -]*")
+_ORDINAL = re.compile(
+    r"(?<=\d)(?:\^?\{?\\(?:text|textrm|mathrm)\{\s*(?:st|nd|rd|th)\s*\}\}?|\^\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
+)
+_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
+_NUMBER_WORDS = _NUMBERS.split()
 _ARTICLES = frozenset(("a", "an", "the"))
 
 
@@ -46,6 +51,8 @@ def read(text: str) -> Reading:
             trees.append(parse(variant))
         except (NotMathematics, OutOfReach, RecursionError):
             continue
+    if key.lower() in _NUMBER_WORDS:
+        trees.append(number(_NUMBER_WORDS.index(key.lower())))
     return Reading(key, "" if trees and not key.isalpha() else _words(key), tuple(trees))
 
 
@@ -83,6 +90,7 @@ def _unwrap(text: str) -> str:
         text = match.group(1) if match else text
         if text == before:
             break
+    text = _ORDINAL.sub("", text)
     return re.sub(r"\b(?:np|math)\.(?=[a-z])", "", text)
 
 

@@ -69,6 +69,7 @@ _REMARK = words(
 )
 
 
+MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 TEMPERATURES = {"C": "celsius", "F": "fahrenheit"}
 """what letters after a degree sign mean"""
 

@@ -18,7 +18,7 @@ SYNONYMS = {
     "varnothing": "emptyset", "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "vert": "|", "lvert": "|",
     "rvert": "|", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": ":", "bullet": "cdot", "tg": "tan",
     "degree": "circ", "backslash": "setminus", "simeq": "approx", "varepsilon": "epsilon", "vartheta": "theta",
-    "varphi": "phi", "lparen": "(", "rparen": ")", "cosec": "csc", "mid": "|", "textdegree": "circ",
+    "varphi": "phi", "|": "|", "lparen": "(", "rparen": ")", "cosec": "csc", "mid": "|", "textdegree": "circ",
 }  # fmt: skip
 WORDS = {"pi": "pi", "sqrt": "sqrt", "infinity": "infty", "infty": "infty", "inf": "infty", "oo": "infty"} | {
     name: SYNONYMS.get(name, name)
@@ -45,5 +45,6 @@ RELATIONS = {
 }  # fmt: skip
 SET_OPERATORS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 MATRICES = words("pmatrix bmatrix matrix smallmatrix array Bmatrix")
+SYSTEMS = words("cases aligned align gathered")
 UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 """letters that are functions whatever stands in the brackets after them; others only before one letter or number"""
