@@ -231,6 +231,7 @@ x^2/4 + y^2/3 = 1 | x^2/16 + y^2/12 = 1/4
 s^2 \le 8r^2 | 8r^2 \geq s^2
 f(2) < f(1) < f(4) | f(4) > f(1) > f(2)
 \text{yes} | Yes
+No. | \text{no}
 \text{a necessary but not a sufficient condition} | necessary but not sufficient condition
 (\text{E}) | E
 \textbf{(C)} | \text{C}
@@ -346,6 +347,7 @@ x+C | x
 -x | x
 (x-1)^2 | x^2-1
 \text{Yes} | No
+AB | ab
 10:30 | 10:31
 12:00 | 1:00
 4:30 AM | 4:30 PM

@@ -7,18 +7,17 @@ from typing import Any
 from brorl.verifiers.mathematics import syntax
 from brorl.verifiers.mathematics.equality import proportional, same_value
 from brorl.verifiers.mathematics.evaluation import OutOfReach, Point, exact, variables
+from brorl.verifiers.mathematics.plusminus import MAX_MEMBERS, expand
 from brorl.verifiers.mathematics.regions import is_name, region, same_region
 from brorl.verifiers.mathematics.syntax import Node, Number
 from brorl.verifiers.mathematics.units import Unit, conversion, read_unit
-
-MAX_MEMBERS = 200
 
 
 def same_answer(first: Node, second: Node) -> bool:
     """Whether two answers are equal. Symmetric; never partial: every member, unit, bound and side must agree."""
     if first == second:
         return True
-    one, other = _expand(first), _expand(second)
+    one, other = expand(first), expand(second)
     return _same(one, other) or _same_valued(one, other)
 
 
@@ -367,35 +366,3 @@ def _rounds_to(value: Node, rounded: Node) -> bool:
     except OutOfReach:
         return False
     return not variables(one) and abs(difference) <= point.value(syntax.number(numeral.data.place)) * 0.51
-
-
-# -- plus-minus
-
-
-def _expand(node: Node) -> Node:
-    """Every plus-minus written out as two members, nested lists flattened."""
-    if node.kind in ("list", "set"):
-        members = list[Node]()
-        for argument in node.args:
-            inner = _expand(argument)
-            members += inner.args if inner.kind == "list" and inner.data != "and" else [inner]
-        return node._replace(args=tuple(members[: MAX_MEMBERS + 1]))
-    if not _has_sign(node):
-        return node
-    if node.kind == "quantity" or (node.kind == "relation" and node.data == ("=",) and is_name(node.args[0])):
-        values = (_with_sign(node.args[-1], 1), _with_sign(node.args[-1], -1))
-        return Node("list", tuple(node._replace(args=(*node.args[:-1], value)) for value in values), "or")
-    return Node("list", (_with_sign(node, 1), _with_sign(node, -1)), "or")
-
-
-def _has_sign(node: Node) -> bool:
-    return node.kind in ("plusminus", "minusplus") or any(map(_has_sign, node.args))
-
-
-def _with_sign(node: Node, sign: int) -> Node:
-    args = tuple(_with_sign(argument, sign) for argument in node.args)
-    if node.kind not in ("plusminus", "minusplus"):
-        return node._replace(args=args)
-    plus = (node.kind == "plusminus") == (sign > 0)
-    right = args[1] if plus else syntax.negate(args[1])
-    return right if args[0] == syntax.ZERO else syntax.add([args[0], right])

@@ -34,7 +34,7 @@ _ORDINAL = re.compile(
     r"(?<=\d)(?:\^?\{?\\(?:text|textrm|mathrm)\{\s*(?:st|nd|rd|th)\s*\}\}?|\^\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
 )
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
-_NUMBER_WORDS = _NUMBERS.split()
+_NUMBER_WORDS = {word: value for value, word in enumerate(_NUMBERS.split())}
 _ARTICLES = frozenset(("a", "an", "the"))
 
 
@@ -52,7 +52,7 @@ def read(text: str) -> Reading:
         except (NotMathematics, OutOfReach, RecursionError):
             continue
     if key.lower() in _NUMBER_WORDS:
-        trees.append(number(_NUMBER_WORDS.index(key.lower())))
+        trees.append(number(_NUMBER_WORDS[key.lower()]))
     return Reading(key, "" if trees and not key.isalpha() else _words(key), tuple(trees))
 
 
@@ -104,8 +104,8 @@ def _key(text: str) -> str:
 def _words(key: str) -> str:
     """Words compared without case, articles and punctuation; a single letter keeps its case."""
     bare = key[1:-1] if key.startswith("(") and key.endswith(")") else key
-    if len(bare) < 2:
-        return bare
+    if len(bare) < 2 or (len(bare) == 2 and bare.lower() != "no"):
+        return bare  # AB is not ab
     lower = bare.lower()
     if not _PROSE.fullmatch(lower) or not re.search(r"[a-z]{2}|\d:\d", lower):
         return ""
