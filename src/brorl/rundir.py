@@ -17,7 +17,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -87,11 +88,12 @@ class RunDirectory:
 
     def note(self, **fields: Any) -> None:
         """Set fields of run.json."""
-        write_json(self.info, {**self.read_info(), **fields, "updated": _now()})
+        with _disk(self.info):
+            write_json(self.info, {**self.read_info(), **fields, "updated": _now()})
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl and see it onto the disk."""
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with _disk(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=True) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -108,7 +110,19 @@ class RunDirectory:
 
     def write_step(self, step: int, groups: Sequence[ScoredGroup]) -> None:
         """Store every group of a step."""
-        write_groups(self.group_file(step), groups)
+        with _disk(self.groups):
+            write_groups(self.group_file(step), groups)
+
+    def evaluation_file(self, step: int, name: str) -> Path:
+        """The scores of one evaluation; beside it, ``.parquet``, the groups behind them."""
+        return self.evals / f"step_{step:06d}_{name}.json"
+
+    def write_evaluation(self, step: int, name: str, scores: Mapping[str, Any], groups: Sequence[ScoredGroup]) -> None:
+        """Store an evaluation; the scores come last, so that where they are, all is."""
+        file = self.evaluation_file(step, name)
+        with _disk(file):
+            write_groups(file.with_suffix(".parquet"), groups)
+            write_json(file, {"step": step, **scores})
 
     def cut_back(self, step: int) -> None:
         """Remove what was recorded at `step` or later (steps count from 0), and leftovers of unfinished writes."""
@@ -122,6 +136,17 @@ class RunDirectory:
                 file.unlink()
         for leftover in self.checkpoints.glob(".*"):
             shutil.rmtree(leftover)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """A failed write is a message for the user, not a traceback."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot write ({error.strerror}). Make room on this disk and resume; what was saved before is whole"
+        ) from error
 
 
 def _first_free(parent: Path, name: str) -> Path:

@@ -26,7 +26,7 @@ from brorl.learner.learner import Learner
 from brorl.metrics import error_share, fate_counts, group_metrics
 from brorl.phases import Phases, Report, silent
 from brorl.rollouts import Rollouts
-from brorl.rundir import RunDirectory, write_json
+from brorl.rundir import RunDirectory
 from brorl.storage import read_groups, write_groups
 from brorl.updating import update_policy
 
@@ -203,8 +203,7 @@ class Trainer:
         """Score the policy on every evaluation set, unless this step's scores are already on disk."""
         settings, found = self.recipe.evaluation, {}
         for name, prompts in self.evaluation_sets.items():
-            stem = self.run.evals / f"step_{self.progress.step:06d}_{name}"
-            if stem.with_suffix(".json").exists():
+            if self.run.evaluation_file(self.progress.step, name).exists():
                 continue
             found[name], groups = evaluate(
                 self.rollouts,
@@ -217,8 +216,7 @@ class Trainer:
                 correct_threshold=self.recipe.verification.correct_threshold,
                 phases=Phases(lambda _, done, total, name=name: self.report(f"evaluating {name}", done, total)),
             )
-            write_groups(stem.with_suffix(".parquet"), groups)
-            write_json(stem.with_suffix(".json"), {"step": self.progress.step, **found[name].as_json()})
+            self.run.write_evaluation(self.progress.step, name, found[name].as_json(), groups)
         return found
 
     def save(self) -> Path:

@@ -1,0 +1,81 @@
+"""The run directory: whole files or none, the first free name, cutting back, and recipes that come back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brorl.config import parse_recipe
+from brorl.errors import RunError
+from brorl.group import Prompt, RolloutGroup, ScoredGroup
+from brorl.rundir import RunDirectory, write_text
+from brorl.storage import read_groups
+
+RECIPE = parse_recipe({"name": "r", "steps": 2, "tasks": [{"kind": "gym", "task": "chain_sum"}]})
+
+
+def group() -> ScoredGroup:
+    return ScoredGroup(
+        group=RolloutGroup.from_sequences(Prompt(id="p", text=""), [[1], [2]]),
+        rewards=np.zeros(2, np.float32),
+        outcomes=np.zeros(2, np.uint8),
+    )
+
+
+def test_first_free_number(tmp_path: Path) -> None:
+    first, second = (RunDirectory.create(RECIPE, parent=tmp_path / "runs") for _ in range(2))
+    assert (first.path.name, second.path.name) == ("r-1", "r-2")
+    first.config.unlink()
+    assert RunDirectory.create(RECIPE, parent=tmp_path / "runs").path.name == "r-3"
+
+
+def test_a_used_directory_is_refused_an_empty_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    run = RunDirectory.create(RECIPE, path=tmp_path / "empty")
+    assert run.recipe() == RECIPE
+    with pytest.raises(RunError, match="already holds a run"):
+        RunDirectory.create(RECIPE, path=tmp_path / "empty")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunError):
+        RunDirectory.create(RECIPE, path=tmp_path / "file")
+
+
+def test_an_unwritable_place_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunError, match="cannot write a run there"):
+        RunDirectory.create(RECIPE, parent=tmp_path / "file" / "runs")
+
+
+def test_cut_back_leaves_what_came_before(tmp_path: Path) -> None:
+    run = RunDirectory.create(RECIPE, path=tmp_path / "run")
+    for step in range(4):
+        run.append_metrics({"step": step, "value": float("nan")})
+        run.write_step(step, [group()])
+    for step in (0, 2, 4):
+        write_text(run.evals / f"step_{step:06d}_held-out.json", "{}")
+    with run.metrics.open("a") as file:
+        file.write('{"step": 4, "val')  # killed in the middle of a line
+    (run.groups / "step_000009.parquet.partial").write_bytes(b"half")
+    (run.checkpoints / ".step_000004.partial").mkdir()
+    run.cut_back(2)
+    assert [r["step"] for r in run.read_metrics()] == [0, 1]
+    assert sorted(p.name for p in run.groups.iterdir()) == ["step_000000.parquet", "step_000001.parquet"]
+    assert sorted(p.name for p in run.evals.iterdir()) == ["step_000000_held-out.json", "step_000002_held-out.json"]
+    assert not list(run.checkpoints.iterdir())
+    assert len(read_groups(run.group_file(1))) == 1
+    run.append_metrics({"step": 2})
+    assert [r["step"] for r in run.read_metrics()] == [0, 1, 2]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\ud800")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_open_wants_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run directory"):
+        RunDirectory.open(tmp_path)
