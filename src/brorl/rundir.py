@@ -145,7 +145,7 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path}: cannot write ({error.strerror}). Make room on this disk and resume; what was saved before is whole"
+            f"{path}: cannot write ({error.strerror}). Make room and resume; what was saved before is whole"
         ) from error
 
 
