@@ -49,9 +49,9 @@ class LearnerSettings:
     adam_eps: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
-    max_nodes: int = 512
-    """nodes per piece of a trie"""
-    max_tokens: int = 8192
+    max_nodes: int = 256
+    """nodes per piece of a trie; on a CPU attention costs more than the repeated paths save beyond 256"""
+    max_tokens: int = 4096
     """tokens per micro-batch, padding included"""
     logit_rows: int = LOGIT_ROWS
     """next-token distributions held at once"""

@@ -119,9 +119,13 @@ def micro_batches(groups: Sequence[RolloutGroup], max_nodes: int, max_tokens: in
     batches: list[MicroBatch] = []
     first = 0
     while first < len(pieces):
-        rows = max(1, max_tokens // pieces[first].length)
-        batches.append(_pack(pieces[first : first + rows], groups, offsets, ends, depths))
-        first += rows
+        longest, stop = pieces[first].length, first + 1
+        most = first + max(1, max_tokens // longest)
+        # Much shorter rows go into a batch of their own: padding costs as much as tokens.
+        while stop < min(most, len(pieces)) and 4 * pieces[stop].length >= 3 * longest:
+            stop += 1
+        batches.append(_pack(pieces[first:stop], groups, offsets, ends, depths))
+        first = stop
     return batches
 
 
