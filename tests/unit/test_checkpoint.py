@@ -2,9 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -209,43 +210,28 @@ def test_the_optimizer_starts_warm_from_a_model_directory(policy: Path, tmp_path
         Learner(other).load_optimizer(path)
 
 
-FULL_DISK = """
-    import resource, sys
-    from pathlib import Path
-    sys.path.insert(0, {tests!r})
-    import test_checkpoint as t
-    from brorl.errors import RunError
-
-    policy, root, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    learner = t.new_learner(policy)
-    t.train(learner, 0)
-    t.save(root, learner, 1, policy)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+@contextmanager
+def no_file_longer_than(limit: int) -> Iterator[None]:
+    """A disk on which every write past `limit` bytes of a file fails, by the operating system's own refusal."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
-        t.save(root, learner, 2, policy, keep=1)
-    except RunError as error:
-        print(error)
-"""
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("limit", [300, 40_000, 150_000], ids=["first file", "weights", "optimizer"])
 def test_a_full_disk_is_one_message_and_loses_nothing(policy: Path, tmp_path: Path, limit: int) -> None:
-    tests = Path(__file__).parents[1]
-    script = textwrap.dedent(FULL_DISK).format(tests=str(Path(__file__).parent))
-    environment = {**os.environ, "PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(policy), str(tmp_path), str(limit)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    assert "step_000002: the checkpoint could not be written" in done.stdout
-    assert "Make room on this disk" in done.stdout
+    learner = new_learner(policy)
+    train(learner, 0)
+    save(tmp_path, learner, 1, policy)
+    with no_file_longer_than(limit), pytest.raises(RunError) as caught:
+        save(tmp_path, learner, 2, policy, keep=1)
+    assert re.search("step_000002: the checkpoint could not be written .*Make room on this disk", str(caught.value))
     assert [path.name for path in tmp_path.iterdir()] == ["step_000001"]
     assert latest_checkpoint(tmp_path).name == "step_000001"
+    assert save(tmp_path, learner, 2, policy).name == "step_000002"
 
 
 def test_state_is_json_and_the_optimizer_is_by_name(policy: Path, tmp_path: Path) -> None:
