@@ -52,6 +52,59 @@ def test_mangled_answers() -> None:
     assert survives(list(GOLDS), list(mangled(rng, list(GOLDS), 500)), rng) < DEADLINE
 
 
+LONG = 60_000
+LONG_RESPONSES = (
+    *(
+        mark * LONG
+        for mark in (
+            " ",
+            "\n",
+            "A",
+            "A ",
+            "(A) ",
+            "$",
+            "\\",
+            "{",
+            "}",
+            ".",
+            ". ",
+            "* ",
+            "1 ",
+            "a",
+            "<",
+            "<|",
+            "#",
+            "\t",
+        )
+    ),
+    *(
+        start + " " * LONG + "x"
+        for start in ("answer", "the answer is", "the", "final", "A", "A:", "(A)", "####", "A,", "A or")
+    ),
+    *(
+        piece * (LONG // len(piece))
+        for piece in ("Answer: 5\n", "the answer is ", "\\boxed{", "\\boxed{5} ", "<think>", "</think>")
+    ),
+    *(
+        piece * (LONG // len(piece))
+        for piece in ("\\text{", "\\text ", "<answer>", "option A is ", "A and B or ", "1,", "\\boxed ")
+    ),
+    "\\boxed{" + "1+" * (LONG // 2) + "1}",
+    "Answer: " + "word " * (LONG // 5),
+)
+
+
+def test_long_responses_take_linear_time() -> None:
+    prompt = Prompt(
+        id="p", text="", answer="12", meta={"choices": ["w", "x", "y", "z"], "labels": ["10", "11", "12", "13"]}
+    )
+    for response in LONG_RESPONSES:
+        start = time.process_time()
+        assert math(prompt, response).reward == 0.0
+        choice(prompt, response)
+        assert time.process_time() - start < DEADLINE, response[:40]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_many_mangled_answers() -> None:

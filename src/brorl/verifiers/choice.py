@@ -16,19 +16,19 @@ _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
 # A letter on its own: not part of a word, a contraction, a formula or an abbreviation.
 _LETTER = re.compile(r"(?<![\w'\\$^_=+*/&.-])(\(|\[|\*\*)?([A-Z])(?:\)|\]|\*\*)?(?![\w'^_=+*/&-]|\.\w)")
 _START = re.compile(
-    r"\W*(?:(?:option|choice|answer|letter)\s+)?\W*([a-z]|\d+)(?![\w'^_=+*/&-])([).:\]*,]*)\s*(.*)",
+    r"\W{0,9}(?:(?:option|choice|answer|letter)\s{1,3})?\W{0,9}([a-z]|\d{1,3})(?![\w'^_=+*/&-])([).:\]*,]{0,9})\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_NEXT = re.compile(r"\W*(?:,|and|or|&|/)\s*(?:option\s+)?[(\[*]*([A-Z])(?![\w'])")
+_NEXT = re.compile(r"\W{0,4}(?:,|and|or|&|/)\s{0,3}(?:option\s{1,3})?[(\[*]{0,4}([A-Z])(?![\w'])")
 _REASON = re.compile(r"(?:because|since|as|for|by|with|is|due|which|given|from|based)\b|[^\w]|$", re.IGNORECASE)
 _REJECTED = re.compile(
-    r"\W*(?:\s*(?:,|and|or)\s*\(?[A-Z]\)?)*\s*(?:is|are|was|can be|could be|must be)?\s*"
+    r"\W{0,3}(?:\s{0,2}(?:,|and|or)\s{0,2}\(?[A-Z]\)?){0,9}\s{0,2}(?:is|are|was|can be|could be|must be)?\s{0,2}"
     r"(?:both |all |also |clearly |definitely )?"
     r"(?:not\b|wrong|incorrect|false|eliminated|ruled out|excluded|impossible"
     r"|isn't|aren't|can't|cannot|does not|doesn't)"
 )
 _ARTICLE = re.compile(r"\s+(?!(?:and|or)\s+\(?[A-Z]\b)[a-z]")
-_NAMED = re.compile(r"\b(?:option|choice|letter)\s+$", re.IGNORECASE)
+_NAMED = re.compile(r"\b(?:option|choice|letter)\s{1,3}$", re.IGNORECASE)
 
 
 def choice(prompt: Prompt, response: str) -> Score:
@@ -144,7 +144,7 @@ def _standing(text: str, letters: str) -> str:
             bracket
             or letter not in "AI"
             or not _ARTICLE.match(text, match.end())
-            or _NAMED.search(text[: match.start()])
+            or _NAMED.search(text[max(0, match.start() - 12) : match.start()])
         ):
             kept.add(letter)  # else it is the article or the pronoun
     kept -= rejected

@@ -9,6 +9,7 @@ from brorl.verifiers.mathematics.reading import Reading, read, same_reading
 from brorl.verifiers.score import Score
 
 _SHOWN = 300  # characters
+_LONGEST = 4_000  # characters of an answer
 _LONG = 120  # characters; longer references are worked solutions
 
 
@@ -77,6 +78,9 @@ def _strict(golds: list[Reading], found: Extraction) -> Score:
         return Score(outcome=Outcome.TRUNCATED, reward=0.0, extracted=found.text[:_SHOWN], note=found.found.value)
     if found.found in (Found.OPEN_THINKING, Found.EMPTY) or not found.text:
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note=found.found.value)
+    if len(found.text) > _LONGEST:
+        outcome = Outcome.NO_ANSWER if found.found is Found.WHOLE else Outcome.WRONG
+        return Score(outcome=outcome, reward=0.0, extracted=found.text[:_SHOWN], note="too long for an answer")
     answer = read(found.text)
     correct = any(same_reading(gold, answer) for gold in golds)
     if found.found is Found.WHOLE and not correct and not answer.trees:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, comb, factorial, floor, isqrt, prod
+from threading import get_ident
 from typing import Any
 
 import mpmath
@@ -127,7 +128,7 @@ class Point:
     """
 
     def __init__(self, index: int, *, integers: bool = False, digits: int = 50) -> None:
-        self.context = _context(digits)
+        self.context = _context(digits, get_ident())
         self.index = index
         self.integers = integers
 
@@ -174,8 +175,10 @@ class Point:
         return value
 
 
-@lru_cache(maxsize=8)
-def _context(digits: int) -> Any:
+@lru_cache(maxsize=64)
+def _context(digits: int, thread: int) -> Any:
+    """A context for one thread: some functions change its precision while they run."""
+    del thread
     context = mpmath.MPContext()
     context.dps = digits
     return context
