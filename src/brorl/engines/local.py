@@ -183,7 +183,7 @@ class LocalEngine:
             flight.parked.append(parked.take(rest))
             parked = parked.take(kept)
         flight.cached = 0
-        _reserve(flight, len(parked), parked.length, 0, sampling.max_new_tokens)
+        _reserve(flight, parked, 0, sampling.max_new_tokens)
         return parked
 
     def _branch(self, flight: _Flight, children: Frontier, parents: Ints, rows: int, sampling: Sampling) -> None:
@@ -196,11 +196,11 @@ class LocalEngine:
             flight.active = None
             return
         if len(children) > flight.cache.rows:
-            _reserve(flight, len(children), children.length, rows, sampling.max_new_tokens)
+            _reserve(flight, children, rows, sampling.max_new_tokens)
         slots = Slots.of(parents)
         flight.cache.copy_rows(slots.source, slots.target, flight.cached)
         if children.length > flight.cache.length:
-            _reserve(flight, len(children), children.length, len(children), sampling.max_new_tokens)
+            _reserve(flight, children, len(children), sampling.max_new_tokens)
         flight.active = children.take(slots.order)
 
 
@@ -218,14 +218,18 @@ def _fit(frontier: Frontier, capacity: int, max_new_tokens: int) -> tuple[Ints, 
     return np.sort(order[:keep]), np.sort(order[keep:])
 
 
-def _reserve(flight: _Flight, rows: int, length: int, used_rows: int, max_new_tokens: int) -> None:
-    """Make the cache large enough, with room to grow where the budget allows, keeping the rows in use."""
+def _reserve(flight: _Flight, frontier: Frontier, used_rows: int, max_new_tokens: int) -> None:
+    """Make the cache large enough, with room to grow where the budget allows, keeping the rows in use.
+
+    A frontier can grow to one row per rollout. Room for that is asked for at once: what is not used is not touched.
+    """
     cache = flight.cache
+    rows, length, most_rows = len(frontier), frontier.length, int(frontier.counts.sum())
     if rows <= cache.rows and length <= cache.length:
         return
     longer = min(max_new_tokens, max(_FIRST_LENGTH, 2 * length))
     length = max(length, min(longer, flight.capacity // rows))
-    rows = max(rows, min(rows + rows // 2, flight.capacity // length))
+    rows = max(rows, min(most_rows, flight.capacity // length))
     cache.grow(rows, length, used_rows=used_rows, used_length=flight.cached)
 
 

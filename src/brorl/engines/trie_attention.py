@@ -114,6 +114,14 @@ class Tiles:
             tile_groups = torch.from_numpy(np.repeat(np.arange(group_count), tiles)).to(device)
         return Tiles(size, torch.from_numpy(rows).to(device), torch.from_numpy(places).to(device), tile_groups)
 
+    def with_heads(self, heads: int) -> tuple[Tensor, Tensor]:
+        """How [rows, heads] becomes [tiles, heads, size], flat, and back."""
+        head = torch.arange(heads, device=self.rows.device)
+        into = self.rows.view(-1, 1, self.size) * heads + head[:, None]
+        tile, within = self.places // self.size, self.places % self.size
+        back = (tile[:, None] * heads + head) * self.size + within[:, None]
+        return into.flatten(), back.flatten()
+
 
 @dataclass(slots=True)
 class Pass:
@@ -131,6 +139,8 @@ class Pass:
     tiles: Tiles | None = None
     masks: dict[int | None, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
     """by sliding window: the mask over prompt tokens and the mask over own tokens"""
+    orders: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """by number of key heads: `Tiles.with_heads`"""
 
 
 def trie_attention(
@@ -210,15 +220,16 @@ def _in_tiles(trie: Pass, left: Tensor, right: Tensor, mask: Tensor | None) -> T
     """Each row's [kv heads, m, x] times its group's [kv heads, x, y]: [R, kv heads, m, y]."""
     tiles = trie.tiles
     assert tiles is not None
-    _, kv_heads, m, _ = left.shape
-    right = right if tiles.groups is None else right[tiles.groups]
-    left = left[tiles.rows].view(-1, tiles.size, kv_heads, m, left.shape[3])
-    product = left.transpose(1, 2).reshape(len(right), kv_heads, tiles.size * m, -1) @ right
+    rows, kv_heads, m, x = left.shape
+    right = right if tiles.groups is None else right.index_select(0, tiles.groups)
+    if kv_heads not in trie.orders:
+        trie.orders[kv_heads] = tiles.with_heads(kv_heads)
+    into, back = trie.orders[kv_heads]
+    product = left.reshape(rows * kv_heads, m * x).index_select(0, into).view(*right.shape[:2], -1, x) @ right
     if mask is not None:
         length = mask.shape[1]
         product.view(len(right), -1, length, product.shape[3]).add_(mask[:, None])
-    product = product.view(len(right), kv_heads, tiles.size, m, -1).transpose(1, 2)
-    return product.reshape(-1, kv_heads, m, product.shape[-1])[tiles.places]
+    return product.view(-1, m * product.shape[3]).index_select(0, back).view(rows, kv_heads, m, -1)
 
 
 def _masks(trie: Pass, length: int, window: int | None, like: Tensor) -> tuple[Tensor | None, Tensor | None]:

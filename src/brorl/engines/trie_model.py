@@ -12,7 +12,7 @@ from brorl.engines.frontier import Frontier, Ints
 from brorl.engines.trie_attention import ATTENTION, KeyValues, Pass, Tiles
 from brorl.errors import ModelError
 
-_PASS_TOKENS = 4096  # in one forward pass
+_PASS_TOKENS = 2048  # in one forward pass
 _PASS_ELEMENTS = 2**24  # of logits, or of attention scores, in one forward pass
 
 
