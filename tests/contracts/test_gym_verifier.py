@@ -162,6 +162,8 @@ def test_where_the_tasks_own_scorer_pays_for_a_wrong_answer(task: str, item: dic
     ("task", "item", "answer"),
     [
         ("coin_flip", entry("0.25"), "1/4"),
+        ("coin_flip", entry("6.103515625e-05"), "1/16384"),
+        ("coin_flip", entry("6.103515625e-05"), "6.103515625e-05"),
         ("complex_arithmetic", entry("4 - 7i", result=[4, -7]), "(4-7j)"),
         ("countdown", entry("", numbers=[2, 4, 6, 25], target=24), "25 - (6 - 4) / 2"),
         ("figlet_font", entry("ABC"), "a b c"),
@@ -200,6 +202,16 @@ def test_model_text_is_not_executed(text: str, tmp_path: Any, monkeypatch: pytes
         assert verify_gym(prompt(task, item), f"<answer>{text}</answer>").outcome is Outcome.WRONG
     assert evaluate(text)[0] is None
     assert not list(tmp_path.iterdir())
+
+
+def test_repeating_the_question_is_no_integral() -> None:
+    item = create("intermediate_integration", {}, 1)[0]
+    answer = f"Integral({item['metadata']['integrand']}, {item['metadata']['variable']})"
+    assert verify_gym(prompt("intermediate_integration", item), f"<answer>{answer}</answer>").outcome is Outcome.WRONG
+
+
+def test_a_small_probability_is_not_zero() -> None:
+    assert verify_gym(prompt("coin_flip", entry("6.1e-05")), "<answer>0</answer>").outcome is Outcome.WRONG
 
 
 def test_lists_of_tasks_name_tasks() -> None:

@@ -18,6 +18,7 @@ from brorl.verifiers.grading import score_group, submit_group
 from brorl.verifiers.pool import VerifierPool
 
 OBEY = "hostile_verifiers:obey"
+DEADLINE = 0.7
 
 
 def prompt(verifier: str = OBEY, *, name: str = "p", **meta: object) -> Prompt:
@@ -26,7 +27,14 @@ def prompt(verifier: str = OBEY, *, name: str = "p", **meta: object) -> Prompt:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[VerifierPool]:
-    with VerifierPool(workers=2, deadline=1.0, memory_mib=512) as opened:
+    with VerifierPool(workers=2, deadline=DEADLINE, memory_mib=512) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[VerifierPool]:
+    """A pool whose deadline nothing but a real hang meets, even on a busy machine."""
+    with VerifierPool(workers=1, deadline=60.0, memory_mib=512) as opened:
         yield opened
 
 
@@ -61,24 +69,24 @@ def test_what_hangs_twice_is_wrong(pool: VerifierPool, attack: str) -> None:
     assert score.outcome is Outcome.WRONG
     assert score.reward == 0.0
     assert "twice" in score.note
-    assert "longer than 1 s" in score.note
-    assert time.monotonic() - start < 2 * 1.0 + 8
+    assert f"longer than {DEADLINE} s" in score.note
+    assert time.monotonic() - start < 2 * DEADLINE + 10
     assert pool.counters().timeouts == before.timeouts + 2
     assert pool.counters().retried == before.retried + 1
 
 
 @pytest.mark.parametrize("attack", ["memory", "exit", "sys-exit", "segfault", "scribble"])
-def test_what_crashes_twice_is_wrong(pool: VerifierPool, attack: str) -> None:
-    before = pool.counters().crashes
-    score = pool.submit(prompt(), attack).result()
+def test_what_crashes_twice_is_wrong(patient: VerifierPool, attack: str) -> None:
+    before = patient.counters().crashes
+    score = patient.submit(prompt(), attack).result()
     assert score.outcome is Outcome.WRONG
     assert "crashed" in score.note
-    assert pool.counters().crashes == before + 2
-    assert pool.submit(prompt(), "right").result().outcome is Outcome.CORRECT
+    assert patient.counters().crashes == before + 2
+    assert patient.submit(prompt(), "right").result().outcome is Outcome.CORRECT
 
 
-def test_deep_recursion_is_wrong(pool: VerifierPool) -> None:
-    assert pool.submit(prompt(), "recursion").result().outcome is Outcome.WRONG
+def test_deep_recursion_is_wrong(patient: VerifierPool) -> None:
+    assert patient.submit(prompt(), "recursion").result().outcome is Outcome.WRONG
 
 
 def test_what_a_verifier_prints_is_dropped(pool: VerifierPool, capfd: pytest.CaptureFixture[str]) -> None:
@@ -93,14 +101,12 @@ def test_a_crash_that_does_not_repeat_is_forgiven(pool: VerifierPool, tmp_path: 
 
 
 def test_hanging_delays_nobody_else() -> None:
-    with VerifierPool(workers=2, deadline=4.0) as pool:
+    with VerifierPool(workers=2, deadline=12.0) as pool:
         assert pool.submit(prompt(), "right").result().outcome is Outcome.CORRECT
         hanging = [pool.submit(prompt(), f"loop:{i}") for i in range(2)]
-        start = time.monotonic()
         others = [pool.submit(prompt(), f"fine {i}") for i in range(500)]
         assert all(f.result().outcome is Outcome.WRONG for f in others)
-        assert time.monotonic() - start < 4.0, "both workers hang, yet the others must be graded before they are killed"
-        assert not any(f.done() for f in hanging)
+        assert not any(f.done() for f in hanging), "the others must be graded before the two that hang are killed"
 
 
 def test_items_behind_a_crash_are_graded(pool: VerifierPool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 Entry = Mapping[str, Any]
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*)?\.?\d+")
-_RATIO = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:/\d{1,30})?")
+_RATIO = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?|[+-]?\d{1,30}/\d{1,30}")
 _EXACT = 1e-9
 
 
@@ -36,11 +36,13 @@ def _calendar(answer: str, entry: Entry) -> bool:
     return answer.casefold() == gold.casefold()
 
 
-def _ratio(answer: str, entry: Entry) -> bool:
+def _probability(answer: str, entry: Entry) -> bool:
+    """Within 1e-4, as the scorer asks, and within one per cent, so that 0 is not right where the gold is small."""
     text = answer.replace(",", "").replace(" ", "")
     if not _RATIO.fullmatch(text) or re.search(r"/0+$", text):
         return False
-    return abs(_fraction(text) - _fraction(str(entry["answer"]).replace(",", ""))) <= Fraction(1, 10_000)
+    gold = _fraction(str(entry["answer"]).replace(",", ""))
+    return abs(_fraction(text) - gold) <= min(Fraction(1, 10_000), abs(gold) / 100)
 
 
 def _fraction(text: str) -> Fraction:
@@ -172,7 +174,7 @@ def _sorted_words(answer: str, entry: Entry) -> bool:
 
 JUDGES: dict[str, Callable[[str, Entry], bool]] = {
     "calendar_arithmetic": _calendar,  # pays 0.05 for "wednesday"
-    "coin_flip": _ratio,  # pays 1.0 for the first digit of the gold: "0" for 0.25
+    "coin_flip": _probability,  # pays 1.0 for the first digit of the gold: "0" for 0.25
     "complex_arithmetic": _complex,  # refuses "-7i + 4"
     "countdown": _countdown,  # sympy evaluates the model's text: "9**9**9**9" hangs
     "figlet_font": _same_text,  # pays 1.0 for ten equal characters of a longer word
