@@ -62,6 +62,7 @@ def test_every_handed_case() -> None:
         ("The final answer is $28 \\%$. I hope it is correct.", Found.ANCHOR, "$28 \\%$"),
         ("So the answer is: 7", Found.ANCHOR, "7"),
         ("the answer is 4:30 p.m. I think", Found.ANCHOR, "4:30 p.m. I think"),
+        ("Answer: Dr. Smith. He was late.", Found.ANCHOR, "Dr. Smith"),
         ("<answer> 9 </answer> bye", Found.ANCHOR, "9"),
         ("<answer>9", Found.ANCHOR, "9"),
         ("2 + 2 = 4\nA: 4", Found.ANCHOR, "4"),

@@ -51,37 +51,8 @@ _ANCHORS = {
     Rule.ANSWER: re.compile(_WORDED + r"|^[ \t]*(?:\*\*)?A[:.](?=\s|\*|\$|\\|[-\d(])", re.MULTILINE),
     Rule.CHOICE: re.compile(_WORDED + r"|(?i:\bthe\s{1,3}correct\s{1,3}(?:answer|option|choice)\s{1,3}is\b:?)"),
 }
-_BOX = "the last box is not closed"
-    OPEN_THINKING = "the thinking block is not closed"
-    EMPTY = "the box or the line after the anchor is empty"
-
-
-class Extraction(NamedTuple):
-    """The answer's text as it stands in the response, and where it was found."""
-
-    found: Found
-    text: str = ""
-
-
-class Rule(Enum):
-    """Whether a line that begins with ``A:`` or ``A.`` is an anchor (there is no option A), or names option A."""
-
-    ANSWER = "answer"
-    CHOICE = "choice"
-
-
-_WORDED = (
-    r"(?i:\#{4}"
-    r"|<answer>"
-    r"|\b(?:final\s{1,3})?answer[ \t]{0,3}(?:\*\*|__)?[ \t]{0,3}[:：]"
-    r"|\bthe\s{1,3}(?:(?:final|correct)\s{1,3})?answer\s{1,3}is\b:?)"
-)
-_ANCHORS = {
-    Rule.CHOICE: re.compile(_WORDED),
-    Rule.ANSWER: re.compile(_WORDED + r"|^[ \t]*(?:\*\*)?A[:.](?=\s|\*|\$|\\|[-\d(])", re.MULTILINE),
-}
 _BOX = re.compile(r"\\boxed(?![a-zA-Z])\s*")
-_SENTENCE_END = re.compile(r"(?<![ap]\.m)(?<!sq)[.!?](?:\*\*)?\s+(?=[A-Z\[*(\"“$\\])")
+_SENTENCE_END = re.compile(r"(?<![ap]\.m)(?<!sq)(?<!\b[MD][rs])(?<!\bMrs)(?<!\bSt)[.!?](?:\*\*)?\s+(?=[A-Z\[*(\"“$\\])")
 _CONTROL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</s>")
 _DISPLAY = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
 _MARKUP = '*_` \t\r\n"“”'

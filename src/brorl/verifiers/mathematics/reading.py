@@ -22,7 +22,7 @@ class Reading(NamedTuple):
     trees: tuple[Node, ...]
 
 
-_WRAPPED = re.compile(r"^\\(?:text|textbf|textrm|mbox|mathrm|mathbf|boxed|fbox)\s*\{([^{}]*)\}$")
+_WRAPPED = re.compile(r"^\\(?:text|textbf|textrm|mbox|mathrm|mathbf|boxed)\s*\{([^{}]*)\}$")
 _STYLES = re.compile(r"\\(?:text|textbf|textrm|textit|mbox|mathrm|mathbf|boldsymbol|operatorname)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\(?:[,;:! ]|left(?![a-z])|right(?![a-z])|displaystyle|quad|qquad|[()\[\]])|(?<!\\)\$|~")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?\s*[ap]\.?\s?m\.?", re.IGNORECASE)
