@@ -15,6 +15,7 @@ from brorl.verifiers import PREPARATIONS, VERIFIERS
 from brorl.verifiers.custom import preparation, resolve
 from brorl.verifiers.extraction import extract
 from brorl.verifiers.text import verify_json_schema, verify_numeric, verify_regex, verify_text
+from shared_data import shared
 
 
 def prompt(answer: str, **meta: Any) -> Prompt:
@@ -110,6 +111,13 @@ def test_a_reference_that_is_no_number_is_unscorable() -> None:
 @given(st.integers(), st.integers())
 def test_integers_compare_exactly(a: int, b: int) -> None:
     assert verify_numeric(prompt(str(a)), f"{b:,}").reward == float(a == b)
+
+
+@pytest.mark.parametrize("name", ["gsm8k_test", "svamp"])
+def test_every_gold_of_real_data_scores_one(name: str) -> None:
+    rows = read_rows(shared(f"data/{name}.jsonl"), verifier="numeric")
+    scores = [verify_numeric(prompt(row.answer), f" {row.answer}.\n") for row in rows]
+    assert {score.outcome for score in scores} == {Outcome.CORRECT}
 
 
 def test_patterns() -> None:
