@@ -2,11 +2,14 @@
 
 import json
 from collections import defaultdict
+from functools import cache
 from math import sqrt
 
 import numpy as np
 import pytest
 
+from brorl.seeding import generator
+from brorl.theory.pass_at_k import Interval
 from brorl.theory.planning import (
     beta_binomial_kept_share,
     fit_pass_rates,
@@ -44,13 +47,13 @@ def test_intervals_cover_sets_from_the_prior_family() -> None:
     """Sets with known rates: half hopeless, half log-odds normal; a 90 % interval covers about nine in ten."""
     rng = np.random.default_rng(0)
     hits = 0
-    for trial in range(60):
+    for trial in range(50):
         log_odds = rng.normal(rng.uniform(-7, 1), 1.5, 60)
         rates = np.where(rng.random(60) < 0.3, 0.0, 1 / (1 + np.exp(-log_odds)))
         truth = float((1 - rates**256 - (1 - rates) ** 256).mean())
-        interval = kept_share(fit_pass_rates(np.full(60, 16), rng.binomial(16, rates), draws=400, seed=trial), 256)
+        interval = kept_share(fit_pass_rates(np.full(60, 16), rng.binomial(16, rates), draws=300, seed=trial), 256)
         hits += interval.low <= truth <= interval.high
-    assert 0.8 <= hits / 60 <= 0.99
+    assert 0.8 <= hits / 50 <= 0.99
 
 
 def test_predictions_move_with_n_as_they_must() -> None:
@@ -113,21 +116,28 @@ def real_sets() -> dict[tuple[str, str], np.ndarray]:
     return {key: np.array(rows) for key, rows in sets.items() if len(rows) >= 50}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
-def test_predicts_the_kept_share_of_real_sets_at_512(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+@cache
+def predictions(drawn: tuple[int, ...]) -> tuple[Interval, float]:
+    """Ours and the plain beta-binomial's prediction at 512; many pilots have equal counts."""
+    sixteen = [16] * len(drawn)
+    ours = kept_share(fit_pass_rates(sixteen, drawn, draws=600), 512)
+    return ours, beta_binomial_kept_share(sixteen, drawn, 512)
+
+
+@pytest.mark.parametrize("pilots", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_predicts_the_kept_share_of_real_sets_at_512(pilots: int) -> None:
     ours, plain, covered = [], [], []
     sets = real_sets()
     assert len(sets) == 124
-    for counts in sets.values():
+    for (benchmark, model), counts in sets.items():
         n, c = counts.T
         truth = float(measured_kept_share(n, c, 512).mean())
-        pilot = rng.hypergeometric(c, n - c, 16)
-        sixteen = np.full(len(pilot), 16)
-        prediction = kept_share(fit_pass_rates(sixteen, pilot, draws=800), 512)
-        ours.append(abs(prediction.value - truth))
-        plain.append(abs(beta_binomial_kept_share(sixteen, pilot, 512) - truth))
-        covered.append(prediction.low <= truth <= prediction.high)
-    assert np.mean(ours) < 0.85 * np.mean(plain)
-    assert np.mean(ours) < 0.075
+        for pilot in range(pilots):
+            drawn = generator("pilot", benchmark, model, pilot).hypergeometric(c, n - c, 16)
+            prediction, beta_binomial = predictions(tuple(sorted(drawn.tolist())))
+            ours.append(abs(prediction.value - truth))
+            plain.append(abs(beta_binomial - truth))
+            covered.append(prediction.low <= truth <= prediction.high)
+    assert np.mean(ours) < 0.8 * np.mean(plain)
+    assert np.mean(ours) < 0.07
     assert 0.85 <= np.mean(covered) <= 0.97
