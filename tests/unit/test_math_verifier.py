@@ -269,6 +269,16 @@ V_{1}:V_{2}=11:21 | 11:21
 np.arcsin(10/13) | \arcsin\frac{10}{13}
 I \frac{d \omega}{d t}+2 B \omega=T | T = 2B\omega + I\frac{d\omega}{dt}
 3x² | 3x^{2}
+30\% \text{ of students} | 30\%
+(0, 1) \cup (1, \infty) | x>0, x \neq 1
+k \in \mathbb{Z} | k\in\mathbb Z
+9.8\text{ m s}^{-2} | 9.8 m/s^2
+y-1 = 2(x-3) | y = 2x-5
+a=1, b=2 | b=2, a=1
+S_{\triangle ABC} = 6 | 6
+V = 36\pi \text{ cm}^3 | 36\pi
+\left[\begin{array}{c}1\\2\end{array}\right] | \begin{bmatrix}1\\2\end{bmatrix}
+x = \frac{\pi}{4} + k\pi, k \in \mathbb{Z} | x = k\pi + \frac{\pi}{4}, k \in \mathbb{Z}
 1.5 \text{ million} | 1500000
 1.5 million | 1{,}500{,}000
 \$1.8\text{ billion} | 1.8 billion dollars
@@ -386,6 +396,13 @@ x=1,y=2 | (2,1)
 3e | 3
 2e3 | 2e^3
 1+i | 1-i
+a=1, b=2 | 2, 1
+a=1, b=2 | a=2, b=1
+3\text{ hours }20\text{ minutes} | 3
+45^\circ 30' | 45^\circ
+\begin{cases}1 & x>0 \\ 0 & x\le0\end{cases} | 1
+3,4,5,\ldots | 3,4,5
+x>0, x \neq 1 | x>0
 1.5 \text{ million} | 1.5
 1.5 \text{ million} | 1.5 \text{ billion}
 x_1=3, x_2=2 | x_1=2, x_2=3

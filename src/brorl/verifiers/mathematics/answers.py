@@ -122,7 +122,7 @@ def _same_quantity(first: Node, second: Node) -> bool:
         return same_value(syntax.multiply([syntax.number(factor), first.args[0]]), second.args[0])
     measured, bare = (first, second) if first.kind == "quantity" else (second, first)
     unit = measured.data
-    if bare.kind == "percent" or not isinstance(unit, Unit):
+    if (bare.kind == "percent" and measured.args[0].kind != "percent") or not isinstance(unit, Unit):
         return False
     if _has_degree(bare) and unit.dimensions:
         return unit.dimensions == (("radian", 1),) and same_value(measured.args[0], bare)
@@ -150,20 +150,21 @@ def _same_members(first: Node, second: Node) -> bool:
 
 def _same_lists(first: Node, second: Node) -> bool:
     ones, others = _unnamed(first.args), _unnamed(second.args)
-    if _matched(ones, others):
-        return True
-    # Names on one side only: a_3 = 2, a_37 = 19 is 2, 19 in that order.
     for named, bare in ((ones, others), (others, ones)):
         values = _named_values(named)
-        if values is not None and not any(m.kind == "relation" for m in bare):
-            chunked = _chunks(named)
-            if chunked is not None and _matched(chunked, bare):
-                return True
-            if _is_numbered(named) and _matched(tuple(values), bare):
-                return True
-            if len(values) == len(bare) and all(same_answer(v, b) for v, b in zip(values, bare, strict=True)):
-                return True
-    return False
+        if values is not None and not any(member.kind == "relation" for member in bare):
+            return _same_named(named, tuple(values), bare)
+    return _matched(ones, others)
+
+
+def _same_named(named: tuple[Node, ...], values: tuple[Node, ...], bare: tuple[Node, ...]) -> bool:
+    """Values with names against values without: a_3 = 2, a_37 = 19 is 2, 19 in that order."""
+    chunked = _chunks(named)
+    if chunked is not None:
+        return _matched(chunked, bare)
+    if _is_numbered(named):
+        return _matched(values, bare)
+    return len(values) == len(bare) and all(map(same_answer, values, bare))
 
 
 def _named_tuple(named: Node, bare: Node) -> bool:

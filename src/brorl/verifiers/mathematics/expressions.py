@@ -361,7 +361,7 @@ def _function_argument(at: Cursor) -> Node:
 
 
 def _styled(at: Cursor, name: str) -> Node:
-    letter = at.peek(1).value
+    letter = at.peek(int(at.peek().value == "{")).value
     if name == "mathbb" and letter in ("R", "Z", "Q", "N", "C"):
         _argument(at)
         return Node("reals") if letter == "R" else syntax.symbol("mathbb " + letter)

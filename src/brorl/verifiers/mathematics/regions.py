@@ -53,8 +53,10 @@ def region(node: Node) -> Region | None:
         return Region(tuple(Piece(point, point, True, True) for point in node.args))
     if node.kind == "relation":
         return _condition(node)
-    if node.kind in ("union", "intersection", "difference") or (node.kind == "list" and node.data in ("or", "and")):
+    if node.kind in ("union", "intersection", "difference"):
         return _combined(node)
+    if node.kind == "list" and (node.data in ("or", "and") or any(member.data == ("!=",) for member in node.args)):
+        return _combined(node)  # x > 0, x != 1 means both
     return None
 
 
