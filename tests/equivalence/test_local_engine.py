@@ -158,12 +158,12 @@ def test_one_new_token() -> None:
 def test_a_group_does_not_depend_on_its_company_or_on_memory(architecture: str) -> None:
     model = with_float64_norms(tiny_model(architecture, dtype=torch.float64))
     sampling = Sampling(max_new_tokens=14, stop_token_ids=STOPS)
-    asked = requests(12)
+    asked = requests(8)
     together = sampled(model, asked, sampling)
     assert together[0].logprobs is not None
     assert together[0].logprobs.dtype == np.float64
     token_mib = 2 * model.config.num_hidden_layers * 2 * 8 * 8 / 2**20
-    for tokens in (1, 40, 200, 600):  # from one row at a time and several cohorts to hardly any parking
+    for tokens in (1, 200):  # one row at a time, prompt by prompt; several cohorts and some parking
         again = sampled(model, asked, sampling, kv_budget_mib=tokens * token_mib)
         for ours, theirs in zip(together, again, strict=True):
             assert_same(ours, theirs, 1e-12)
