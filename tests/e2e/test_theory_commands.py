@@ -144,6 +144,7 @@ def test_analyze_says_what_a_source_lacks(tmp_path: Path) -> None:
         (("plan", "{dir}/good.csv", "--at", "many"), "whole numbers"),
         (("plan", "{dir}/good.csv", "--model", "{dir}"), "config.json"),
         (("analyze", "{dir}/good.csv", "--columns", "problem"), "role=column"),
+        (("analyze", "{dir}/good.csv", "--at", "1"), "N >= 2"),
         (("analyze", "{dir}/good.csv", "--layout", "verl"), "layout verl needs"),
         (("simulate", "{dir}/none.yaml"), "no such recipe"),
         (("simulate", str(ROOT / "recipes" / "simulation.yaml"), "-s", "rollouts=[1]"), "greater than or equal to 2"),

@@ -38,8 +38,10 @@ def analyze(
         draws: sub-samples per group and size.
 
     Raises:
-        DataError: not one scorable rollout, or nothing with at least two.
+        DataError: no prompt with two scorable rollouts, an N below 2, or log-probabilities that sum to more than 1.
     """
+    if any(size < 2 for size in sizes or ()):
+        raise DataError("figures at N need N >= 2 rollouts: one rollout has nothing to be compared with")
     usable = rollouts.samples >= 2
     if not usable.any():
         raise DataError("no prompt has two scorable rollouts: nothing to analyse")
@@ -87,7 +89,10 @@ def _group_curve(
 ) -> list[Figures]:
     tables = [group_table(scored, correct_threshold=rollouts.correct_threshold) for scored in groups]
     largest = max(scored.scored_rollouts for scored in groups)
-    points = curve(tables, sizes or _powers(largest), draws=draws)
+    try:
+        points = curve(tables, sizes or _powers(largest), draws=draws)
+    except ValueError as error:  # log-probabilities that are none
+        raise DataError(str(error)) from error
     return [asdict(point) for point in points]
 
 

@@ -246,7 +246,7 @@ def _masses(table: GroupTable, taken: Counts, rollouts: int, draws: int) -> Mass
     right, wrong, unscorable = seen & table.correct, seen & table.wrong, seen & ~(table.correct | table.wrong)
     p_pos, p_neg, p_other = float(p[right].sum()), float(p[wrong].sum()), float(p[unscorable].sum())
     unseen = 1.0 - p_pos - p_neg - p_other
-    if unseen < -1e-3:
+    if unseen < -1e-2:  # more than rounding and engines whose copies of one prefix differ
         raise ValueError(f"prompt {table.prompt_id}: probabilities of drawn responses sum to {1 - unseen:.6g}, above 1")
     unseen = max(unseen, 0.0)
     trie_bound = undrawn_second_moment_from_trie(table, taken)

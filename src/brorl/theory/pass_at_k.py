@@ -5,6 +5,7 @@ are no failures. Averages are over problems, never over pooled samples.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -114,16 +115,22 @@ def clustered_interval(
     count, mean = len(per_problem), float(per_problem.mean())
     match method:
         case "bootstrap":
-            # Resampled problem means, a thousand at a time: multinomial weights instead of an index matrix.
-            rng = generator(seed, "clustered_interval", count)
-            weights = rng.multinomial(count, np.full(count, 1.0 / count), size=resamples)
-            low, high = np.quantile(weights @ per_problem / count, [(1 - level) / 2, (1 + level) / 2])
+            means = _resampling_weights(count, resamples, seed) @ per_problem
+            low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
         case "normal":
             reach = NormalDist().inv_cdf((1 + level) / 2) * float(per_problem.std(ddof=1)) / count**0.5
             low, high = mean - reach, mean + reach
         case _:
             raise ValueError(f'unknown interval method "{method}": choose "bootstrap" or "normal"')
     return Interval(value=mean, low=float(low), high=float(high), level=level, problems=count)
+
+
+@lru_cache(maxsize=4)
+def _resampling_weights(count: int, resamples: int, seed: int) -> Array:
+    """f64[resamples, count], the share of each problem in each resample; one matrix serves all means over `count`."""
+    rows = min(resamples, max(1000, 4_000_000 // count))  # 32 MB at most, for thousands of problems
+    rng = generator(seed, "clustered_interval", count)
+    return rng.multinomial(count, np.full(count, 1.0 / count), size=rows) / count
 
 
 def _whole_counts(
