@@ -24,7 +24,7 @@ def with_another_digit(answer: str) -> str:
 
 def check_golds(name: str) -> None:
     for row in shared_rows(f"data/{name}.jsonl"):
-        prompt = Prompt(id=row["id"], text="", answer=row["answer"])
+        prompt = Prompt(id=row["id"], text="", answer=row["answer"], meta={"unit": row.get("unit")})
         assert math(prompt, rf"So it is \boxed{{{row['answer']}}}.").outcome is Outcome.CORRECT, row
         if "boxed" in row.get("solution", ""):
             assert math(prompt, row["solution"]).outcome is Outcome.CORRECT, row

@@ -130,6 +130,11 @@ def test_the_unit_of_a_reference_can_be_declared() -> None:
         assert math(prompt("45", unit="cm"), rf"\boxed{{{answer}}}").reward == reward
 
 
+def test_a_declared_unit_that_makes_no_sense_is_left_out() -> None:
+    assert math(prompt("45", unit="?{}!"), r"\boxed{45}").reward == 1
+    assert math(prompt(r"8 \%", unit="%"), r"\boxed{8\%}").reward == 1
+
+
 def test_an_unknown_mode_is_the_users_error() -> None:
     with pytest.raises(DataError, match="'strict' and 'lenient'"):
         math(prompt("5", mode="loose"), r"\boxed{6}")

@@ -9,6 +9,7 @@ from brorl.verifiers.mathematics.reading import Reading, read, same_reading
 from brorl.verifiers.score import Score
 
 _SHOWN = 300  # characters
+_UNITLESS = ("number", "negate", "divide", "multiply", "add", "root", "power")  # what a declared unit is added to
 _LONGEST = 4_000  # characters of an answer
 _LONG = 120  # characters; longer references are worked solutions
 
@@ -46,13 +47,13 @@ def references(prompt: Prompt) -> list[Reading]:
     """The readings of the reference answer that a response may equal; empty if there is nothing to compare with."""
     gold = _reference(prompt.answer)
     unit = str(prompt.meta.get("unit") or "").strip().replace("\\%", "%")
-    if not gold.key or not unit:
+    if not gold.key or not unit or not any(tree.kind in _UNITLESS for tree in gold.trees):
         return [gold] if gold.key else []
     bare = prompt.answer.strip().strip("$")
     # Percentage points equal a bare number, and no number with another unit.
-    return [
-        read(f"{bare}\\text{{ {phrase}}}") for phrase in (["percent", "percentage points"] if unit == "%" else [unit])
-    ]
+    phrases = ["percent", "percentage points"] if unit == "%" else [unit]
+    readings = [read(f"{bare}\\text{{ {phrase}}}") for phrase in phrases]
+    return [reading for reading in readings if reading.trees] or [gold]
 
 
 def _reference(answer: str) -> Reading:
