@@ -156,7 +156,7 @@ class OptimizerSettings(Settings):
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     max_grad_norm: PositiveFloat = 1.0
-    max_nodes: Annotated[int, Field(ge=8)] = 1024
+    max_nodes: Annotated[int, Field(ge=8)] = 256
     """trie nodes per micro-batch row: memory, never the result, depends on it"""
 
 
