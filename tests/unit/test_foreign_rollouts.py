@@ -82,7 +82,7 @@ def test_counts_in_every_format(tmp_path: Path, suffix: str) -> None:
     table = {"problem": ["a", "b"], "samples": [16, 8], "correct": [3, 0]}
     match suffix:
         case "csv":
-            path.write_text("problem,samples,correct\na,16,3\nb,8,0\n")
+            path.write_text("\ufeffproblem,samples,correct\na,16,3\nb,8,0\n")
         case "jsonl":
             write_jsonl(path, [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)])
         case _:

@@ -170,6 +170,9 @@ def test_curve_over_n_and_its_clusters() -> None:
     assert all(point.prompts == 12 for point in points)
     unseen = [point.unseen_mass.value for point in points if point.unseen_mass]
     assert unseen == sorted(unseen, reverse=True)
+    for point in points:
+        masses = [mass.value for mass in (point.p_pos, point.p_neg, point.unseen_mass) if mass]
+        assert sum(masses) == pytest.approx(1.0)
     certified = [point.certified_share.value for point in points if point.certified_share]
     assert certified[0] < certified[-1]
     truth = np.mean([1 - q**16 - (1 - q) ** 16 for q in (float(lg.p[lg.correct].sum()) for lg in languages)])

@@ -76,6 +76,8 @@ def test_broadcasts_and_stays_exact_on_large_counts() -> None:
         (4, 1, 0, "k >= 1"),
         (0, 0, 1, "at least one scorable"),
         (4.5, 1, 1, "whole numbers"),
+        (float("inf"), 1, 1, "whole numbers"),
+        (float("nan"), 1, 1, "whole numbers"),
         ([4, 16], 1, 8, "only 4 scorable"),
     ],
 )

@@ -127,7 +127,8 @@ def plan(
     work = workload_of(
         rollouts,
         paths[0] if _is_run(paths) else None,
-        model=model or (bundled if bundled.is_dir() else None),
+        model=model,
+        bundled=bundled if bundled.is_dir() else None,
         prompt_tokens=prompt_tokens,
         response_tokens=response_tokens,
         prompts_per_step=prompts_per_step,

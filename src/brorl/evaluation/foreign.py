@@ -142,7 +142,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     try:
         match file.suffix:
             case ".csv":
-                with file.open(newline="", encoding="utf-8") as lines:
+                with file.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets write a mark
                     return list(csv.DictReader(lines))
             case ".parquet":
                 return _parquet(file).read().to_pylist()

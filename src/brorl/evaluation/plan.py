@@ -152,6 +152,7 @@ def workload_of(
     run: Path | None,
     *,
     model: Path | None,
+    bundled: Path | None,
     prompt_tokens: float,
     response_tokens: float,
     prompts_per_step: int,
@@ -161,7 +162,8 @@ def workload_of(
 
     Args:
         run: the run directory, if the rollouts are one's own; its step times and sizes are used.
-        model: a Hugging Face model directory, for its sizes.
+        model: a Hugging Face model directory, for its sizes; the run's own by default.
+        bundled: the model inside the package, for want of another.
         prompt_tokens, response_tokens, prompts_per_step, base_samples: what is assumed where nothing is recorded.
     """
     assumptions: list[str] = []
@@ -180,12 +182,15 @@ def workload_of(
         recipe = directory.recipe()
         prompts_per_step = recipe.rollouts.prompts_per_step
         base_samples = recipe.optimizer.base_samples or recipe.samples_per_step
+        trained = Path(recipe.model.path).expanduser()
+        model = trained if model is None and (trained / "config.json").is_file() else model
         steps = [r for r in directory.read_metrics() if r.get("nodes")][-20:]
         if steps:
             seconds_per_node = sum(r["seconds"]["total"] for r in steps) / sum(r["nodes"] for r in steps)
     else:
         assumptions.append(f"{prompts_per_step} trained prompts per step (--prompts-per-step)")
         assumptions.append(f"a learning rate tuned for {base_samples} samples per step (--base-samples)")
+    model = model or bundled
     shape = model_shape(model) if model is not None else None
     if seconds_per_node is None:
         assumptions.append(

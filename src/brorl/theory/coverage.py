@@ -1,6 +1,7 @@
 """What N draws leave out: undrawn mass and second moment, missed modes, and the N that reaches a target.
 
-Probabilities stand on the last axis; N broadcasts against the leading axes. Powers (1 - p)^N are taken as
+Probabilities stand on the last axis, of all actions or of some (the correct ones, say), so they need not sum to 1; N
+broadcasts against the leading axes. Powers (1 - p)^N are taken as
 exp(N log1p(-p)), exact for tiny p and huge N.
 """
 

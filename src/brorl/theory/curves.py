@@ -32,7 +32,14 @@ class CurvePoint:
     """from counts alone, so measurable for every group"""
     measurable: int
     """prompts whose drawn mass is large enough for the quantities below"""
+    p_pos: Interval | None
+    """exact mass of drawn correct responses"""
+    p_neg: Interval | None
     unseen_mass: Interval | None
+    t1_low: Interval | None
+    """the terms of the paper's surrogate at their worst case"""
+    t2_low: Interval | None
+    t3_low: Interval | None
     u2_bound: Interval | None
     u2_estimate: Interval | None
     surrogate_low: Interval | None
@@ -140,7 +147,12 @@ def _point(tables: Sequence[GroupTable], size: int, draws: int, level: float, se
         distinct_correct=over_groups(lambda m: m.distinct_correct),
         unseen_mass_good_turing=over_groups(lambda m: m.unseen_mass_good_turing),
         measurable=len(set(solid_ids)),
+        p_pos=over_masses(lambda m: m.p_pos),
+        p_neg=over_masses(lambda m: m.p_neg),
         unseen_mass=over_masses(lambda m: m.unseen_mass),
+        t1_low=over_masses(lambda m: m.t1.low),
+        t2_low=over_masses(lambda m: m.t2.low),
+        t3_low=over_masses(lambda m: m.t3.low),
         u2_bound=over_masses(lambda m: m.u2_bound),
         u2_estimate=over_masses(lambda m: m.u2_estimate),
         surrogate_low=over_masses(lambda m: m.surrogate.low),

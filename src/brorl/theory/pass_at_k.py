@@ -157,4 +157,6 @@ def _whole_counts(
 
 
 def _is_whole(values: NDArray[Any]) -> bool:
-    return values.dtype.kind in "iub" or (values.dtype.kind == "f" and bool(np.all(values == np.floor(values))))
+    return values.dtype.kind in "iub" or (
+        values.dtype.kind == "f" and bool(np.all(np.isfinite(values) & (values == np.floor(values))))
+    )
