@@ -249,6 +249,22 @@ def test_replies_in_advance_are_no_better_than_returned_values() -> None:
     assert grade(fenced(blind), **HUMANEVAL).outcome is Outcome.WRONG
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nsys.modules['inside.candidate'].pack = lambda v, r: {'tag': 'builtin', 'value': '__loader__'}\n"
+        "def double(x): return 1",
+        "def double(x):\n    y = []\n    for _ in range(200): y = [y]\n    return y",
+        "def double(x):\n    y = []\n    for _ in range(440): y = [y]\n    return y",
+        "def double(x): return double",
+    ],
+)
+def test_the_candidate_cannot_bring_the_tests_into_its_own_process(source: str) -> None:
+    score = grade(fenced(source), answer=GOLD, test_list=["assert double(double(3)) == 12"])
+    assert score.outcome is Outcome.WRONG
+    assert "in-process" not in score.note
+
+
 def test_the_candidate_cannot_see_the_tests() -> None:
     """It looks through everything that it can reach for a text that stands in the tests only."""
     secret = os.urandom(8).hex()

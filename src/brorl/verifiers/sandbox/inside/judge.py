@@ -155,6 +155,7 @@ def _judge(job: dict[str, Any], find: Callable[[str], Any], greeting: Exception 
             try:
                 namespace[name] = find(target)
             except Exception as error:
+                namespace.pop(name, None)  # the prelude's stub would answer in its place
                 tally.fail(_told(error, f"looking for {target}"))
         namespace |= {"__tally__": tally, "__told__": _told}
         if job["calls"]:

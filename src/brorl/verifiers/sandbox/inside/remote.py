@@ -69,8 +69,10 @@ class Link:
         """
         try:
             return pack(value, lambda item: item.reference if type(item) is Remote else refuse(item))
-        except (NotData, RecursionError) as error:
+        except NotData as error:
             raise NeedsOneProcess(str(error)) from None
+        except RecursionError:  # may be the candidate's doing, who must not choose where the tests run
+            raise CandidateError("a value is nested too deeply") from None
 
     def _receive(self) -> Json:
         if not self._gone:

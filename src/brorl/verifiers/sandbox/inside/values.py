@@ -65,7 +65,7 @@ _PUT_TOGETHER: dict[str, Callable[[Any], Any]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
     "timedelta": lambda v: timedelta(*v),
-    "builtin": lambda v: vars(builtins)[v],
+    "builtin": lambda v: _builtin(v),
 }
 _SCALARS: dict[type, Callable[[Any], Any]] = {int: int.__pos__, float: float.__pos__, str: str.__str__}
 
@@ -103,6 +103,13 @@ def pack(value: Any, refer: Callable[[Any], Json] = refuse) -> Json:
         if base in _TAKE_APART:
             return {"tag": base.__name__, "value": pack(_TAKE_APART[base](value), refer)}
     return refer(value)
+
+
+def _builtin(name: str) -> Any:
+    value = vars(builtins)[name]
+    if not _is_builtin(value, type(value)):  # `__loader__`, for instance
+        raise ValueError(f"{name} cannot be passed between processes")
+    return value
 
 
 def _is_builtin(value: Any, kind: type) -> bool:
