@@ -43,9 +43,9 @@ def is_decimal(node: Node) -> bool:
     return False
 
 
-def close(one: Any, other: Any) -> bool:
-    """Equal to 30 significant digits."""
-    return abs(one - other) <= max(abs(one), abs(other)) * 10**-30
+def close(one: Any, other: Any, digits: int = 30) -> bool:
+    """Equal to that many significant digits."""
+    return abs(one - other) * 10**digits <= max(abs(one), abs(other))
 
 
 def _agree(first: Node, second: Node) -> bool | None:
@@ -71,7 +71,7 @@ def _agree_at(point: Point, first: Node, second: Node, *, real_only: bool = Fals
     im = point.context.im
     if real_only and (abs(im(one)) > abs(one) * 10**-30 or abs(im(other)) > abs(other) * 10**-30):
         return None
-    return close(one, other)
+    return close(one, other, point.digits - 20)
 
 
 def proportional(first: Node, second: Node, *, positive: bool) -> bool:

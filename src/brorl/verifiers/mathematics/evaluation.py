@@ -129,6 +129,7 @@ class Point:
 
     def __init__(self, index: int, *, integers: bool = False, digits: int = 50) -> None:
         self.context = _context(digits, get_ident())
+        self.digits = digits
         self.index = index
         self.integers = integers
 
