@@ -35,12 +35,12 @@ class KeyValues:
     length: int
     zeroed: bool = False
     """whether tokens never written read as zero; otherwise they are whatever the memory held"""
-    layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    layers: dict[int, list[Tensor]] = field(default_factory=dict)
 
     def write(self, layer: int, rows: slice, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store [r, kv heads, q, d] from token `start` on; returns views of those rows from token 0 to the end."""
         if layer not in self.layers:
-            self.layers[layer] = (self._empty(key), self._empty(value))
+            self.layers[layer] = [self._empty(key), self._empty(value)]
         end = start + key.shape[2]
         keys, values = (stored[rows, :, :end] for stored in self.layers[layer])
         keys[:, :, start:] = key
@@ -52,13 +52,15 @@ class KeyValues:
         return like.new_zeros(shape) if self.zeroed else like.new_empty(shape)
 
     def grow(self, rows: int, length: int, *, used_rows: int, used_length: int) -> None:
-        """Make room for `rows` rows of `length` tokens, one layer at a time, keeping the used part."""
+        """Make room for `rows` rows of `length` tokens, one tensor at a time, keeping the used part."""
         self.rows, self.length = rows, length
-        for layer, pair in self.layers.items():
-            grown = (self._empty(pair[0]), self._empty(pair[1]))
-            for new, old in zip(grown, pair, strict=True):
-                new[:used_rows, :, :used_length] = old[:used_rows, :, :used_length]
-            self.layers[layer] = grown
+        if used_rows == 0 or used_length == 0:
+            self.layers.clear()
+        for pair in self.layers.values():
+            for i in range(len(pair)):
+                grown = self._empty(pair[i])
+                grown[:used_rows, :, :used_length] = pair[i][:used_rows, :, :used_length]
+                pair[i] = grown
 
     def copy_rows(self, source: NDArray[np.integer[Any]], target: NDArray[np.integer[Any]], length: int) -> None:
         """Copy the first `length` tokens of rows `source` to rows `target`; the two sets are disjoint."""
