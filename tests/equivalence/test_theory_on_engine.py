@@ -9,9 +9,11 @@ import torch
 from brorl.engines.local import LocalEngine
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.group import Outcome, Prompt, RolloutGroup, ScoredGroup
+from brorl.learner.learner import Learner
 from brorl.theory.coverage import expected_undrawn_second_moment
 from brorl.theory.groups import group_table, measure
 from brorl.theory.mass_balance import moments, reward_levels, surrogate_balance
+from brorl.theory.probe import answer_bank, correct_mass_change, drawn_change, retained_mass
 from tiny_models import tiny_model
 
 VOCABULARY, EOS, DEPTH = 6, 2, 3
@@ -66,3 +68,41 @@ def test_bound_estimate_and_interval_hold_on_sampled_groups(rollouts: int) -> No
         estimates.append(m.masses.u2_estimate)
     expected = float(expected_undrawn_second_moment(p, rollouts))
     assert np.mean(estimates) == pytest.approx(expected, abs=float(4 * np.std(estimates) / len(estimates) ** 0.5))
+
+
+@pytest.mark.parametrize(("size", "measurable"), [(0.005, True), (0.1, False)])
+def test_probe_of_a_changed_policy_covers_the_truth_or_declines(size: float, measurable: bool) -> None:
+    """Held-out groups of the engine, scored again by the learner after its weights moved a little, or much."""
+    model = tiny_model("llama", vocab_size=VOCABULARY, dtype=torch.float64)
+    noise = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # the padding token starts at exactly 0, where any change is a large one
+        model.get_parameter("model.embed_tokens.weight")[0] += 0.2 * torch.randn(32, generator=noise).double()
+    before = every_response(model)
+    requests = [SampleRequest(prompt=PROMPT, rollouts=256, key=(8, i)) for i in range(120)]
+    sampling = Sampling(max_new_tokens=DEPTH, stop_token_ids=(EOS,))
+    groups = [score(group) for _, group in LocalEngine(model).sample(requests, sampling)]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=noise, dtype=parameter.dtype)
+    after = every_response(model)
+    correct = {response for response in before if sum(response) % 3 == 0}
+    truth = sum(after[response] - before[response] for response in correct)
+    learner = Learner(model)
+    covered = []
+    for scored, logprobs in zip(groups, learner.logprobs([g.group for g in groups]), strict=True):
+        drawn = [tuple(ids.tolist()) for ids in scored.group.responses()]
+        change = drawn_change(scored, logprobs)
+        assert change.p_pos == pytest.approx(sum(after[r] - before[r] for r in drawn if r in correct), abs=1e-6)
+        estimate = correct_mass_change(scored, logprobs)
+        if estimate.low is not None and estimate.high is not None:
+            covered.append(estimate.low <= truth <= estimate.high)
+    if measurable:
+        assert len(covered) == len(groups)
+        assert 0.8 <= np.mean(covered) <= 0.98
+    else:
+        assert len(covered) <= 0.05 * len(groups)
+    bank = answer_bank(groups[0])
+    assert bank is not None
+    kept = [tuple(ids.tolist()) for ids in bank.responses()]
+    lost = sum(max(0.0, before[r] - after[r]) for r in kept) / sum(before[r] for r in kept)
+    assert retained_mass(bank, learner.logprobs([bank])[0]) == pytest.approx(1 - lost, abs=1e-6)

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 NodeLogprobs = NDArray[np.floating[Any]]
 
 MIN_EFFECTIVE_SAMPLES = 10.0
+MAX_UNSEEN_WEIGHT = 1.5
+"""Above this mean importance weight of the undrawn responses, intervals were seen to cover too rarely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +40,13 @@ class MassChange:
 
     value: float
     low: float | None
-    """None where the rollouts say nothing of the error: all right or all wrong, or too few effective samples"""
+    """None where the rollouts say nothing of the error: all right or all wrong, or a change too large to be weighted"""
     high: float | None
     level: float
     effective_samples: float
+    unseen_weight: float
+    """exact mean importance weight of the responses not drawn: new over old unseen mass. Far above 1, mass moved to
+    where no rollout looked, which the effective sample size cannot see"""
     rollouts: int
 
 
@@ -93,15 +98,18 @@ def correct_mass_change(
     influence = weights / (total / rollouts) * (correct - q_after) - (correct - q_before)
     error = float(np.sqrt(counts @ influence**2 / (rollouts * (rollouts - 1))))
     effective = total**2 / float(counts @ weights**2)
+    unseen_weight = _unseen_weight(before, after)
     value = q_after - q_before
     reach = NormalDist().inv_cdf((1 + level) / 2) * error
-    known = 0 < q_before < 1 and effective >= MIN_EFFECTIVE_SAMPLES
+    measurable = effective >= MIN_EFFECTIVE_SAMPLES and unseen_weight <= MAX_UNSEEN_WEIGHT
+    known = 0 < q_before < 1 and measurable
     return MassChange(
         value=value,
         low=value - reach if known else None,
         high=value + reach if known else None,
         level=level,
         effective_samples=effective,
+        unseen_weight=unseen_weight,
         rollouts=int(rollouts),
     )
 
@@ -126,6 +134,7 @@ def mean_mass_change(changes: list[MassChange]) -> MassChange:
         high=value + reach,
         level=levels.pop(),
         effective_samples=float(sum(c.effective_samples for _, _, c in known)),
+        unseen_weight=max(c.unseen_weight for _, _, c in known),
         rollouts=sum(c.rollouts for _, _, c in known),
     )
 
@@ -149,6 +158,12 @@ def retained_mass(bank: RolloutGroup, logprobs: NodeLogprobs) -> float:
     weight = np.exp(start - shift)
     # p_t / p_0 above 1 counts as 1, so a huge ratio never overflows.
     return float((weight * np.exp(np.minimum(now - start, 0.0))).sum() / weight.sum())
+
+
+def _unseen_weight(before: Array, after: Array) -> float:
+    """New over old mass of everything not drawn; 1 where both are lost in rounding."""
+    old, new = 1.0 - float(np.exp(before).sum()), 1.0 - float(np.exp(after).sum())
+    return max(new, 0.0) / old if max(old, new) > 1e-3 and old > 0 else 1.0
 
 
 def _both(group: RolloutGroup, logprobs: NodeLogprobs) -> tuple[Array, Array]:
