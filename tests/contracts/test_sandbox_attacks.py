@@ -14,7 +14,7 @@ from brorl.verifiers.sandbox import STRONG, Ended, Limits, RunResult, isolation,
 from brorl.verifiers.sandbox import run as sandbox_run
 from sandbox_needed import require_sandbox
 
-QUICK = Limits(cpu_seconds=1, wall_seconds=4.0, memory_mb=512, output_bytes=1 << 20)
+QUICK = Limits(cpu_seconds=1, wall_seconds=10.0, memory_mb=512, output_bytes=1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -289,10 +289,9 @@ while True:
     except BaseException:
         pass
 """
-    start = time.monotonic()
-    result = run(source, limits=Limits(cpu_seconds=1, wall_seconds=8.0))
+    result = run(source, limits=Limits(cpu_seconds=1, wall_seconds=120.0))
     assert result.ended is Ended.CPU_LIMIT
-    assert time.monotonic() - start < 10
+    assert result.cpu_seconds < 3
     assert run("print(1)").stdout == b"1\n"
 
 
