@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 NodeLogprobs = NDArray[np.floating[Any]]
 
 MIN_EFFECTIVE_SAMPLES = 10.0
+MIN_EFFECTIVE_SHARE = 1 / 3
+"""Effective samples over rollouts."""
 MAX_UNSEEN_WEIGHT = 1.5
 """Above this mean importance weight of the undrawn responses, intervals were seen to cover too rarely."""
 
@@ -101,7 +103,8 @@ def correct_mass_change(
     unseen_weight = _unseen_weight(before, after)
     value = q_after - q_before
     reach = NormalDist().inv_cdf((1 + level) / 2) * error
-    measurable = effective >= MIN_EFFECTIVE_SAMPLES and unseen_weight <= MAX_UNSEEN_WEIGHT
+    enough = effective >= max(MIN_EFFECTIVE_SAMPLES, MIN_EFFECTIVE_SHARE * rollouts)
+    measurable = enough and unseen_weight <= MAX_UNSEEN_WEIGHT
     known = 0 < q_before < 1 and measurable
     return MassChange(
         value=value,
