@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -14,7 +15,6 @@ from typing import Any
 from brorl.verifiers.sandbox.launch import Sandbox
 
 _PROGRAM, _JUDGE = "program", "judge"
-_KILLED_BY_CPU_LIMIT = (-24, -9)  # SIGXCPU, then SIGKILL a second later
 _GRACE_SECONDS = 1.0  # for a candidate to notice that its judge is done
 
 
@@ -132,9 +132,10 @@ class _Run:
     def _ended(self, status: int, cpu: float) -> Ended:
         if status >= 0:
             return Ended.EXITED
-        if status in _KILLED_BY_CPU_LIMIT and cpu >= self.limits.cpu_seconds - 0.1:
-            return Ended.CPU_LIMIT
-        return Ended.KILLED
+        # The limit sends SIGXCPU, and SIGKILL a second later to a program that ignores it. Its clock and that of the
+        # report differ by a few ticks.
+        at_limit = status == -signal.SIGXCPU or (status == -signal.SIGKILL and cpu > self.limits.cpu_seconds)
+        return Ended.CPU_LIMIT if at_limit else Ended.KILLED
 
     def _read(self, descriptor: int) -> bytes:
         try:
