@@ -158,10 +158,10 @@ def workload_of(
     prompts_per_step: int,
     base_samples: int,
 ) -> Workload:
-    """Measured where the source allows it, and stated as an assumption where not.
+    """Measured where the source allows it, stated as an assumption where not.
 
     Args:
-        run: the run directory, if the rollouts are one's own; its step times and sizes are used.
+        run: the run directory of one's own rollouts; its step times and sizes are used.
         model: a Hugging Face model directory, for its sizes; the run's own by default.
         bundled: the model inside the package, for want of another.
         prompt_tokens, response_tokens, prompts_per_step, base_samples: what is assumed where nothing is recorded.
@@ -184,9 +184,7 @@ def workload_of(
         base_samples = recipe.optimizer.base_samples or recipe.samples_per_step
         trained = Path(recipe.model.path).expanduser()
         model = trained if model is None and (trained / "config.json").is_file() else model
-        steps = [r for r in directory.read_metrics() if r.get("nodes")][-20:]
-        if steps:
-            seconds_per_node = sum(r["seconds"]["total"] for r in steps) / sum(r["nodes"] for r in steps)
+        seconds_per_node = _seconds_per_node(directory)
     else:
         assumptions.append(f"{prompts_per_step} trained prompts per step (--prompts-per-step)")
         assumptions.append(f"a learning rate tuned for {base_samples} samples per step (--base-samples)")
@@ -244,6 +242,14 @@ def model_shape(directory: Path) -> ModelShape:
 def as_json(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
     """One object per N."""
     return [asdict(row) for row in rows]
+
+
+def _seconds_per_node(run: RunDirectory) -> float | None:
+    """Wall-clock seconds of the last 20 steps per trie node drawn in them; None before the first step."""
+    steps = [record for record in run.read_metrics() if record.get("nodes")][-20:]
+    if not steps:
+        return None
+    return sum(record["seconds"]["total"] for record in steps) / sum(record["nodes"] for record in steps)
 
 
 def _row(fit: PassRateFit, size: int, workload: Workload, prompts: int, rate: float | None) -> PlanRow:
