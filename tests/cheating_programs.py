@@ -87,12 +87,6 @@ def double(x):
             o.passed, o.failed = 99, 0
     return None
 """,
-    "replies in advance": """
-import json, os, struct
-for value in [None, None, 4, 0, 2, 4, 2]:
-    d = json.dumps({'value': value, 'changed': []}).encode()
-    os.write(3, struct.pack('<I', len(d)) + d)
-""",
     "nonsense on the channel": """
 import os
 os.write(3, b'\\xff' * 100)

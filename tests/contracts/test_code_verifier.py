@@ -229,13 +229,7 @@ def test_hanging_and_crashing_do_not_pay(ending: str) -> None:
 # Cheating.
 
 
-@pytest.mark.parametrize("name", CHEATS)
-@pytest.mark.parametrize("in_process", [False, True], ids=["two processes", "one process"])
-def test_cheats_are_wrong(name: str, in_process: bool) -> None:
-    if in_process and name in ("frames", "objects"):
-        pytest.skip("reaching into the judge is what two processes are for: the result says in-process")
-    if name == "replies in advance":
-        pytest.skip("these are the right values; without them, see the next test")
+def cheat(name: str, *, in_process: bool) -> None:
     for tests in (MBPP,) if name == "never returns" else (HUMANEVAL, MBPP):
         score = grade(fenced(CHEATS[name]), answer=GOLD, in_process=in_process, **tests)
         assert (score.outcome, score.reward) == (Outcome.WRONG, 0.0), score
@@ -243,10 +237,27 @@ def test_cheats_are_wrong(name: str, in_process: bool) -> None:
     assert grade(fenced(GOLD), answer=GOLD, **MBPP).outcome is Outcome.CORRECT
 
 
-def test_replies_in_advance_are_no_better_than_returned_values() -> None:
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheats_are_wrong(name: str) -> None:
+    cheat(name, in_process=False)
+
+
+# To reach into the judge is what a process of its own prevents: the result of the weaker level says so.
+@pytest.mark.parametrize("name", [name for name in CHEATS if name not in ("frames", "objects")])
+def test_cheats_are_wrong_in_one_process_too(name: str) -> None:
+    cheat(name, in_process=True)
+
+
+def test_replies_in_advance_are_worth_what_they_say() -> None:
     """Whoever knows the right values may as well return them; who does not gains nothing by sending early."""
-    blind = CHEATS["replies in advance"].replace("[None, None, 4, 0, 2, 4, 2]", "[None] * 9")
-    assert grade(fenced(blind), **HUMANEVAL).outcome is Outcome.WRONG
+    early = """
+import json, os, struct
+for value in {values}:
+    data = json.dumps({{"value": value, "changed": []}}).encode()
+    os.write(3, struct.pack("<I", len(data)) + data)
+"""
+    assert grade(fenced(early.format(values=[None] * 9)), **HUMANEVAL).outcome is Outcome.WRONG
+    assert grade(fenced(early.format(values=[True] * 9)), **HUMANEVAL).outcome is Outcome.WRONG
 
 
 @pytest.mark.parametrize(
