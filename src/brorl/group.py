@@ -129,11 +129,7 @@ class RolloutGroup:
 
     def depths(self) -> Ints:
         """i32[M], 0 for the first response token."""
-        depths = np.zeros(self.nodes, np.int32)
-        for i, parent in enumerate(self.parents.tolist()):
-            if parent >= 0:
-                depths[i] = depths[parent] + 1
-        return depths
+        return _depths(self.parents)
 
     def lengths(self) -> Ints:
         """i32[K], tokens of each distinct response (the stop token included)."""
@@ -341,13 +337,21 @@ class _TrieBuilder:
         )
 
 
+def _depths(parents: NDArray[Any]) -> Ints:
+    """Depth of each node, by doubling the jump towards the root: log2(depth) passes over arrays, no loop over nodes."""
+    size = len(parents)
+    jump = np.append(np.where(parents >= 0, parents, size), size)  # the last entry stands for the prompt
+    depth = (jump < size).astype(np.int32)
+    while (jump < size).any():
+        depth = depth + depth[jump]
+        jump = jump[jump]
+    return depth[:size]
+
+
 def _depth_first_positions(tokens: NDArray[Any], parents: NDArray[Any]) -> Ints:
     """Where each node goes when nodes are visited depth first, children by token id; computed level by level."""
     size = len(tokens)
-    depth = np.zeros(size, np.int64)
-    for i, parent in enumerate(parents.tolist()):
-        if parent >= 0:
-            depth[i] = depth[parent] + 1
+    depth = _depths(parents)
     order = np.lexsort((tokens, parents, depth))
     levels = np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if size else []
     subtree = np.ones(size + 1, np.int64)  # the last entry stands for the prompt
