@@ -1,8 +1,8 @@
 """Cost against breadth: seconds and trie nodes per prompt at N = 16, 64, 256, 512, at the recipe's prompts per step.
 
-A timing is one whole step without file writes: sampling, verification, log-probabilities, and the update (at learning rate 0, so
-that every timing meets the same policy). The widths are timed in turn, round after round, and `ratio` is the median over
-rounds of (seconds per prompt at 512) / (seconds per prompt at 16). Run it on an otherwise idle machine.
+A timing is one whole step without file writes: sampling, verification, log-probabilities, and the update (at learning
+rate 0, so that every timing meets the same policy). The widths are timed in turn, round after round, and `ratio` is the
+median over rounds of (seconds per prompt at 512) / (seconds per prompt at 16). Run it on an otherwise idle machine.
 """
 
 import argparse

@@ -165,7 +165,7 @@ def model_shape(model: PreTrainedModel) -> ModelShape:
     heads = settings.get("num_key_value_heads") or config.num_attention_heads
     size = settings.get("head_dim") or config.hidden_size // config.num_attention_heads
     parameters = sum(p.numel() for p in model.parameters())
-    embedding = model.get_input_embeddings().weight.numel()
+    embedding = sum(p.numel() for p in model.get_input_embeddings().parameters())
     tied = bool(settings.get("tie_word_embeddings"))
     return ModelShape(
         weights=parameters - embedding * (1 if tied else 2),

@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from brorl.group import Prompt, RolloutGroup
-from brorl.learner.learner import Learner, LearnerSettings, TrainingGroup
-from brorl.learner.objective import Objective
+from brorl.learner.learner import Learner, LearnerSettings
+from brorl.learner.objective import Objective, TrainingGroup
 from brorl.seeding import generator
 from flat_rollouts import PROMPTS, flat_rollouts, perturbed
 from tiny_models import ARCHITECTURES, tiny_model

@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from brorl.errors import ModelError, RunError
 from brorl.group import Prompt, RolloutGroup
 from brorl.learner.checkpoint import damage, latest_checkpoint, load_checkpoint, save_checkpoint
-from brorl.learner.learner import Learner, TrainingGroup
+from brorl.learner.learner import Learner
 from brorl.learner.model import load_model
+from brorl.learner.objective import TrainingGroup
 from brorl.seeding import generator
 from tiny_policy import save_tiny_policy
 

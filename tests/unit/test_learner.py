@@ -13,8 +13,8 @@ from brorl.algorithms.losses import LossInputs, LossSettings, Metrics, clipped
 from brorl.algorithms.weights import token_weights
 from brorl.errors import ModelError, RunError
 from brorl.group import Prompt, RolloutGroup
-from brorl.learner.learner import Learner, LearnerSettings, TrainingGroup
-from brorl.learner.objective import Objective
+from brorl.learner.learner import Learner, LearnerSettings
+from brorl.learner.objective import Objective, TrainingGroup
 from brorl.seeding import generator
 from tiny_models import tiny_model
 
@@ -260,8 +260,8 @@ def test_an_error_that_is_not_about_memory_is_not_swallowed() -> None:
 OUT_OF_MEMORY = """
     import resource, warnings
     import numpy as np, torch
-    from brorl.learner.learner import Learner, LearnerSettings, TrainingGroup
-    from brorl.learner.objective import Objective
+    from brorl.learner.learner import Learner, LearnerSettings
+    from brorl.learner.objective import Objective, TrainingGroup
     from brorl.group import Prompt, RolloutGroup
     from brorl.seeding import generator
     from tiny_models import tiny_model
