@@ -15,6 +15,7 @@ from brorl.config import FileTask, GymTask, Recipe, Ref
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
+from brorl.evaluation.golds import accepted_rows
 from brorl.group import Prompt
 from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from brorl.learner.model import load_model, model_directory
@@ -40,6 +41,7 @@ class Data:
 
     prompt_at: PromptAt
     evaluation_sets: Mapping[str, Sequence[Prompt]]
+    probe_prompts: Sequence[Prompt]
     fingerprint: str
 
 
@@ -77,6 +79,7 @@ def open_trainer(
             sampling=parts.sampling,
             evaluation_sampling=parts.evaluation_sampling,
             evaluation_sets=parts.data.evaluation_sets,
+            probe_prompts=parts.data.probe_prompts,
             fingerprint=parts.data.fingerprint,
             run=run,
             report=report,
@@ -97,17 +100,17 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     settings = learner_settings(recipe)
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
     stops = stop_token_ids(model, tokenizer)
-    data = open_data(recipe, tokenizer)
-    check_lengths(recipe, model, data)
-    learner = Learner(model, settings)
-    directory = model_directory(recipe.model.path)
-    if recipe.model.warm_optimizer and (directory / OPTIMIZER_FILE).exists():
-        learner.load_optimizer(directory)
-    engine = LocalEngine(model, kv_budget_mib=recipe.rollouts.kv_budget_mib)
     verification = recipe.verification
     with VerifierPool(
         workers=verification.workers, deadline=verification.deadline_seconds, memory_mib=verification.memory_mib
     ) as pool:
+        data = open_data(recipe, tokenizer, pool)
+        check_lengths(recipe, model, data)
+        learner = Learner(model, settings)
+        directory = model_directory(recipe.model.path)
+        if recipe.model.warm_optimizer and (directory / OPTIMIZER_FILE).exists():
+            learner.load_optimizer(directory)
+        engine = LocalEngine(model, kv_budget_mib=recipe.rollouts.kv_budget_mib)
         yield Parts(
             tokenizer=tokenizer,
             learner=learner,
@@ -161,8 +164,9 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
     )
 
 
-def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Data:
-    """The training stream and the fixed evaluation sets: held-out prompts, and the first of the training prompts.
+def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: VerifierPool | None = None) -> Data:
+    """The training stream, the fixed evaluation sets (held-out prompts, and the first of the training prompts), and
+    the probe's prompts: the first held-out ones.
 
     Raises:
         UserError: a task, file or row that cannot be used.
@@ -178,7 +182,7 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Data:
     )
 
     def stream(split: Split) -> PromptStream:
-        sources = [_source(task, split, recipe.seed) for task in recipe.tasks]
+        sources = [_source(task, split, recipe.seed, pool) for task in recipe.tasks]
         return PromptStream(sources, weights=[task.weight for task in recipe.tasks], seed=recipe.seed)
 
     def first(stream: PromptStream, wanted: int) -> list[Prompt]:
@@ -192,9 +196,9 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Data:
                 break
         if len(found) < 2:
             raise RecipeError(
-                f"only {len(found)} different prompts for an evaluation set of {wanted}, and scores need at least 2: "
-                "give the task more data (for a file, heldout_path), or set evaluation.heldout_prompts and "
-                "training_prompts to 0"
+                f"only {len(found)} different prompts for a set of {wanted}, and scores need at least 2: "
+                "give the task more data (for a file, heldout_path), or set evaluation.heldout_prompts, "
+                "evaluation.training_prompts and probe.every to 0"
             )
         return list(found.values())
 
@@ -203,20 +207,23 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Data:
         sets["held-out"] = first(stream("heldout"), recipe.evaluation.heldout_prompts)
     if recipe.evaluation.training_prompts:
         sets["training"] = first(training, recipe.evaluation.training_prompts)
+    probe = recipe.probe
     return Data(
         prompt_at=lambda position: render(training.at(position), tokenizer, rendering),
         evaluation_sets=sets,
+        probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
         fingerprint=training.fingerprint,
     )
 
 
-def _source(task: GymTask | FileTask, split: Split, seed: int) -> Source:
+def _source(task: GymTask | FileTask, split: Split, seed: int, pool: VerifierPool | None) -> Source:
     if isinstance(task, GymTask):
         size = task.size if split == "train" else None
         return GymSource(task.task, task.args, split=split, seed=seed, size=size, meta=task.meta)
     path = task.heldout_path if split == "heldout" and task.heldout_path else task.path
     rows = read_rows(path, verifier=task.verifier, columns=task.columns, meta=task.meta)
-    return RowsSource(f"{path}, {split} rows", rows if task.heldout_path else split_rows(rows, split))
+    rows, name = rows if task.heldout_path else split_rows(rows, split), f"{path}, {split} rows"
+    return RowsSource(name, accepted_rows(pool, name, rows) if pool and rows else rows)
 
 
 def check_lengths(recipe: Recipe, model: PreTrainedModel, data: Data) -> None:
@@ -226,7 +233,7 @@ def check_lengths(recipe: Recipe, model: PreTrainedModel, data: Data) -> None:
         RecipeError: the context is too short; the message says for which prompt.
     """
     context = model.config.get_text_config().max_position_embeddings
-    seen = [p for prompts in data.evaluation_sets.values() for p in prompts]
+    seen = [p for prompts in (*data.evaluation_sets.values(), data.probe_prompts) for p in prompts]
     seen += [p for position in range(recipe.rollouts.prompts_per_step) if (p := data.prompt_at(position)) is not None]
     for prompt in seen:
         needed = len(prompt.token_ids) + recipe.rollouts.max_new_tokens

@@ -185,6 +185,16 @@ class EvaluationSettings(Settings):
         return self
 
 
+class ProbeSettings(Settings):
+    """What an update really did, measured on held-out prompts that are never trained on."""
+
+    every: NonNegativeInt = 0
+    """steps between measured updates, the first one included; 0 means never"""
+    prompts: PositiveInt = 8
+    rollouts: Annotated[int, Field(ge=16)] = 128
+    """per prompt and measured update; the interval of a change needs at least 10 effective samples"""
+
+
 class CheckpointSettings(Settings):
     every: PositiveInt = 1
     keep: PositiveInt = 2
@@ -206,6 +216,7 @@ class Recipe(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     reference: ReferenceSettings = ReferenceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
 
     @property

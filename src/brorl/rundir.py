@@ -5,6 +5,7 @@
     metrics.jsonl      a line per step
     groups/            step_<s>.parquet, every group of the step with its fate
     evals/             step_<s>_<set>.parquet and .json
+    probe/bank.parquet where the recipe has a probe: its groups under the policy of the start
     checkpoints/       step_<s>/, each a Hugging Face model directory with the trainer's state beside it
 
 Every file is written whole under a temporary name and renamed, or appended to line by line. `cut_back` removes what
@@ -42,6 +43,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.groups = path / "groups"
         self.evals = path / "evals"
+        self.bank = path / "probe" / "bank.parquet"
         self.checkpoints = path / "checkpoints"
 
     @classmethod
@@ -123,6 +125,12 @@ class RunDirectory:
         with _disk(file):
             write_groups(file.with_suffix(".parquet"), groups)
             write_json(file, {"step": step, **scores})
+
+    def write_bank(self, groups: Sequence[ScoredGroup]) -> None:
+        """Store the probe's groups of the starting policy; a resumed run finds the same."""
+        with _disk(self.bank):
+            self.bank.parent.mkdir(exist_ok=True)
+            write_groups(self.bank, groups)
 
     def cut_back(self, step: int) -> None:
         """Remove what was recorded at `step` or later (steps count from 0), and leftovers of unfinished writes."""

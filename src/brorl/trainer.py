@@ -25,6 +25,7 @@ from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_ch
 from brorl.learner.learner import Learner
 from brorl.metrics import error_share, fate_counts, group_metrics
 from brorl.phases import Phases, Report, silent
+from brorl.probing import Probe, after_update, before_update
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups, write_groups
@@ -59,6 +60,7 @@ class Trainer:
     sampling: Sampling
     evaluation_sampling: Sampling
     evaluation_sets: Mapping[str, Sequence[Prompt]]
+    probe_prompts: Sequence[Prompt]
     fingerprint: str
     """of the data: a resumed run must see the same"""
     run: RunDirectory
@@ -111,10 +113,13 @@ class Trainer:
         )
         self._check_errors(collected.drawn)
         groups = collected.selection.trained
-        figures: dict[str, float] = {}
+        figures: dict[str, Any] = {}
+        probe = self._probe(number, phases)
         if groups:
             figures = update_policy(self.learner, groups, self.recipe, self.advantage, lr, phases)
             self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
+        if probe:
+            figures["probe"] = after_update(probe, self.learner, self.recipe, phases)
         self._advance(collected)
         with phases.timed("groups"):
             self.run.write_step(number, self._decided(collected))
@@ -124,6 +129,21 @@ class Trainer:
         if self.progress.step % self.recipe.checkpoint.every == 0:
             self.save()
         return record
+
+    def _probe(self, number: int, phases: Phases) -> Probe | None:
+        every = self.recipe.probe.every
+        if not every or number % every:
+            return None
+        return before_update(
+            self.rollouts,
+            self.learner,
+            self.probe_prompts,
+            self.recipe,
+            self.sampling,
+            self.run,
+            step=number,
+            phases=phases,
+        )
 
     def _lr(self) -> float:
         settings = self.recipe.optimizer
@@ -157,7 +177,7 @@ class Trainer:
         return [group for group in groups if id(group) not in carried]
 
     def _record(
-        self, number: int, lr: float, collected: Collected, figures: Mapping[str, float], phases: Phases
+        self, number: int, lr: float, collected: Collected, figures: Mapping[str, Any], phases: Phases
     ) -> dict[str, Any]:
         threshold = self.recipe.verification.correct_threshold
         drawn, selection = collected.drawn, collected.selection

@@ -61,6 +61,8 @@ class LiveView:
             parts = [f"{name} {_cell(form, record.get(key))}" for name, form, key in _COLUMNS]
             line = f"{time.strftime('%H:%M:%S')} {', '.join(parts)}, {record['seconds']['total']:.1f} s"
             self.console.print(line, soft_wrap=True, highlight=False)
+            if "probe" in record:
+                self.console.print("  " + probe_line(record), soft_wrap=True, highlight=False)
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False)
@@ -70,7 +72,27 @@ class LiveView:
         for record in self.records:
             cells = [_cell(form, record.get(key)) for _, form, key in _COLUMNS]
             table.add_row(*cells, f"{record['seconds']['total']:.1f}")
-        return Group(table, self.phase, self.steps)
+        probed = [probe_line(record) for record in self.records if "probe" in record]
+        return Group(table, *probed[-1:], self.phase, self.steps)
+
+
+def probe_line(record: dict[str, Any]) -> str:
+    """One measured update in words, with what measuring it took."""
+    probe = record["probe"]
+    change, retained = probe["q_pos"], probe["retained_mass"]
+    told = (
+        f"drawn correct {probe['p_pos']:+.2e}, drawn wrong {probe['p_neg']:+.2e}, undrawn {probe['unseen_mass']:+.2e}"
+    )
+    if change["prompts"]:
+        told += (
+            f"; all correct {change['value']:+.2e} ({change['low']:+.2e} to {change['high']:+.2e}, "
+            f"{change['effective_samples']:,.0f} effective of {change['rollouts']:,} rollouts)"
+        )
+    else:
+        told += f"; all correct: {', '.join(change['declined'])}"
+    if retained is not None:
+        told += f"; retained {retained:.1%} of {probe['bank_answers']:,} answers of the start"
+    return f"probe of step {record['step']}: {told}; {record['seconds']['probe']:.1f} s"
 
 
 def _cell(form: str, value: Any) -> str:

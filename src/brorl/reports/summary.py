@@ -17,7 +17,8 @@ def summarise_run(run: RunDirectory) -> dict[str, Any]:
 
     Keys: ``run``, ``recipe``, ``steps``, ``evaluations`` (set -> before and after -> pass@k with intervals),
     ``kept_share``, ``distinct_node_share``, ``rollouts_per_second`` (means over steps; generation and verification),
-    ``rollouts``, ``seconds_per_phase`` (medians over steps), ``seconds_per_step``, ``peak_memory_mib``.
+    ``rollouts``, ``seconds_per_phase`` (medians over steps; of the probe, over the steps that have one),
+    ``seconds_per_step``, ``peak_memory_mib``, ``probe`` (None without one).
     """
     records = run.read_metrics()
 
@@ -28,6 +29,9 @@ def summarise_run(run: RunDirectory) -> dict[str, Any]:
     phases = {
         phase: median(record["seconds"].get(phase, 0.0) for record in records) if records else 0.0 for phase in _PHASES
     }
+    probe = _probe(records)
+    if probe:
+        phases["probe"] = probe["seconds"]
     return {
         "run": str(run.path),
         "recipe": run.recipe().name,
@@ -42,6 +46,26 @@ def summarise_run(run: RunDirectory) -> dict[str, Any]:
         "seconds_per_phase": phases,
         "seconds_per_step": median(record["seconds"]["total"] for record in records) if records else None,
         "peak_memory_mib": max((record["peak_memory_mib"] for record in records), default=None),
+        "probe": probe,
+    }
+
+
+def _probe(records: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Cost and course of the measured updates: last retained mass, and how many intervals exclude no change."""
+    probed = [record for record in records if "probe" in record]
+    if not probed:
+        return None
+    seconds = [record["seconds"]["probe"] for record in probed]
+    changes = [record["probe"]["q_pos"] for record in probed if record["probe"]["q_pos"]["prompts"]]
+    return {
+        "updates": len(probed),
+        "seconds": median(seconds),
+        "share_of_time": sum(seconds) / sum(record["seconds"]["total"] for record in records),
+        "retained_mass": probed[-1]["probe"]["retained_mass"],
+        "bank_answers": probed[-1]["probe"]["bank_answers"],
+        "updates_with_interval": len(changes),
+        "updates_up": sum(change["low"] > 0 for change in changes),
+        "updates_down": sum(change["high"] < 0 for change in changes),
     }
 
 
@@ -99,7 +123,21 @@ def _cost_table(summary: dict[str, Any]) -> Table:
             table.add_row(label, form.format(summary[key]))
     for phase, seconds in summary["seconds_per_phase"].items():
         table.add_row(f"  {phase}", f"{seconds:.2f}")
+    if summary["probe"]:
+        _probe_rows(table, summary["probe"])
     if summary["peak_memory_mib"] is not None:
         table.add_row("peak memory", f"{summary['peak_memory_mib']:,.0f} MiB")
     table.add_row("run", summary["run"])
     return table
+
+
+def _probe_rows(table: Table, probe: dict[str, Any]) -> None:
+    table.add_row("measured updates (probe)", str(probe["updates"]))
+    table.add_row("  their share of all time", f"{probe['share_of_time']:.1%}")
+    table.add_row(
+        "  correct mass up / down / undecided (90 %)",
+        f"{probe['updates_up']} / {probe['updates_down']} / "
+        f"{probe['updates'] - probe['updates_up'] - probe['updates_down']}",
+    )
+    if probe["retained_mass"] is not None:
+        table.add_row(f"  retained of {probe['bank_answers']:,} answers of the start", f"{probe['retained_mass']:.1%}")

@@ -50,6 +50,8 @@ class MassChange:
     """exact mean importance weight of the responses not drawn: new over old unseen mass. Far above 1, mass moved to
     where no rollout looked, which the effective sample size cannot see"""
     rollouts: int
+    declined: str | None
+    """why there is no interval"""
 
 
 def drawn_change(scored: ScoredGroup, logprobs: NodeLogprobs, *, correct_threshold: float = 1.0) -> DrawnChange:
@@ -103,17 +105,16 @@ def correct_mass_change(
     unseen_weight = _unseen_weight(before, after)
     value = q_after - q_before
     reach = NormalDist().inv_cdf((1 + level) / 2) * error
-    enough = effective >= max(MIN_EFFECTIVE_SAMPLES, MIN_EFFECTIVE_SHARE * rollouts)
-    measurable = enough and unseen_weight <= MAX_UNSEEN_WEIGHT
-    known = 0 < q_before < 1 and measurable
+    declined = _why_declined(q_before, effective, rollouts, unseen_weight)
     return MassChange(
         value=value,
-        low=value - reach if known else None,
-        high=value + reach if known else None,
+        low=None if declined else value - reach,
+        high=None if declined else value + reach,
         level=level,
         effective_samples=effective,
         unseen_weight=unseen_weight,
         rollouts=int(rollouts),
+        declined=declined,
     )
 
 
@@ -139,6 +140,7 @@ def mean_mass_change(changes: list[MassChange]) -> MassChange:
         effective_samples=float(sum(c.effective_samples for _, _, c in known)),
         unseen_weight=max(c.unseen_weight for _, _, c in known),
         rollouts=sum(c.rollouts for _, _, c in known),
+        declined=None,
     )
 
 
@@ -161,6 +163,16 @@ def retained_mass(bank: RolloutGroup, logprobs: NodeLogprobs) -> float:
     weight = np.exp(start - shift)
     # p_t / p_0 above 1 counts as 1, so a huge ratio never overflows.
     return float((weight * np.exp(np.minimum(now - start, 0.0))).sum() / weight.sum())
+
+
+def _why_declined(q_before: float, effective: float, rollouts: float, unseen_weight: float) -> str | None:
+    if q_before in (0.0, 1.0):
+        return "every rollout is right" if q_before else "no rollout is right"
+    if effective < max(MIN_EFFECTIVE_SAMPLES, MIN_EFFECTIVE_SHARE * rollouts):
+        return "too few effective samples"
+    if unseen_weight > MAX_UNSEEN_WEIGHT:
+        return "mass moved to responses that were not drawn"
+    return None
 
 
 def _unseen_weight(before: Array, after: Array) -> float:
