@@ -1,65 +1,21 @@
 """`brorl train` and `brorl check`, run as a user runs them on a tiny policy: learning, resuming, every bad input."""
 
-import contextlib
-import io
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from transformers import AutoModelForCausalLM
 
-from brorl.cli import main
+from brorl.evaluation.golds import RefusedGoldWarning
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups
+from command_line import brorl, refused, started
 from tiny_policy import save_tiny_policy, write_recipe, write_rows
-
-
-class Finished(NamedTuple):
-    returncode: int
-    text: str
-
-
-def brorl(*arguments: object, cwd: Path, check: bool = True) -> Finished:
-    """Run the command line as `brorl ARGUMENTS` in `cwd` would, in this process: starting another takes seconds."""
-    output = io.StringIO()
-    code = 0
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        before, sys.argv = sys.argv, ["brorl", *map(str, arguments)]
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
-        finally:
-            sys.argv = before
-    if check:
-        assert code == 0, output.getvalue()
-    return Finished(code, output.getvalue())
-
-
-def started(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """The command line in a process of its own, to be killed or interrupted."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "brorl", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def refused(*arguments: object, cwd: Path, says: str) -> None:
-    """The command fails with one clear message: non-zero exit, the words, no traceback (`main` would have raised)."""
-    done = brorl(*arguments, cwd=cwd, check=False)
-    assert done.returncode != 0, done.text
-    assert says in done.text, done.text
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +211,17 @@ def test_broken_data_rows_name_file_and_line(tmp_path: Path, line: str, says: st
     data.write_text('{"id": "a", "question": "say?", "answer": "x"}\n' + line + "\n")
     refused("train", recipe, cwd=tmp_path, says=says)
     refused("train", recipe, cwd=tmp_path, says="data.jsonl")
+
+
+def test_a_reference_answer_that_its_verifier_refuses(tmp_path: Path) -> None:
+    """The row is left out with a warning that names it; a file of nothing else is refused."""
+    recipe = write_recipe(tmp_path, evaluation={"heldout_prompts": 0, "training_prompts": 0})
+    rows = [json.loads(line) for line in (tmp_path / "data.jsonl").read_text().splitlines()]
+    write_rows(tmp_path / "data.jsonl", [{**rows[0], "answer": "("}, *rows[1:]])
+    with pytest.warns(RefusedGoldWarning, match=r"1 of \d+ rows.*q0: .\(.*left out"):
+        brorl("check", recipe, cwd=tmp_path)
+    write_rows(tmp_path / "data.jsonl", [{**row, "answer": "("} for row in rows])
+    refused("check", recipe, cwd=tmp_path, says="refused by their own verifier")
 
 
 def test_prompt_longer_than_the_context(tmp_path: Path) -> None:
