@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from brorl.config import Recipe
 from brorl.group import RolloutGroup, ScoredGroup
 from brorl.rundir import RunDirectory
+from brorl.storage import read_groups
 from brorl.theory.pass_at_k import pass_at_k
 from brorl.theory.planning import measured_kept_share
 
 FLAT_STEPS = 100
 """the curve has to be flat over this many last steps"""
-FLAT_GAIN = 0.01
-"""flat: a straight line fitted to pass@1 on the fixed training prompts rises by no more than this over FLAT_STEPS"""
+FLAT_T = 1.645
+"""flat: pass@1 on the fixed training prompts has not risen significantly, paired by prompt, one-sided at 5 %"""
 EDGES = (0.0, 1e-4, 1e-3, 1e-2, 5e-2, 0.2, 0.5, 0.8, 0.95, 1.0)
 """of the histogram of pass rates; rates of exactly 0 and 1 have bins of their own"""
+RARE = (1e-3, 5e-2)
 KS = (1, 16, 64, 512)
 
 
@@ -44,18 +47,26 @@ def curve_rows(run: Path) -> list[dict[str, float]]:
     return [first, *rows]
 
 
-def flat_gain(rows: Sequence[Mapping[str, float]]) -> float:
-    """How much a line fitted to pass@1 on the fixed training prompts rises over the last FLAT_STEPS steps.
+def last_gain(run: Path) -> dict[str, Any]:
+    """Pass rates of the fixed training prompts at the end of a run and FLAT_STEPS before.
 
     Raises:
-        ValueError: fewer than four evaluations there.
+        FileNotFoundError: the run was not evaluated then.
     """
-    last = rows[-1]["step"]
-    points = [(row["step"], row["training pass@1"]) for row in rows if row["step"] >= last - FLAT_STEPS]
-    steps, values = np.array([p for p in points if not np.isnan(p[1])]).T
-    if len(steps) < 4:
-        raise ValueError(f"{len(steps)} evaluations in the last {FLAT_STEPS} steps do not make a line")
-    return float(np.polyfit(steps, values, 1)[0] * FLAT_STEPS)
+    directory = RunDirectory.open(run)
+    last = directory.read_metrics()[-1]["step"] + 1
+    found: dict[str, Any] = {}
+    for name, step in (("before", last - FLAT_STEPS), ("after", last)):
+        groups = read_groups(directory.evals / f"step_{step:06d}_training.parquet")
+        found[name] = {"step": step, "rates": [group.successes() / group.scored_rollouts for group in groups]}
+    return found
+
+
+def rise(gain: Mapping[str, Any]) -> tuple[float, float]:
+    """Mean rise of pass@1 between two evaluations of the same prompts, and its t statistic over prompts."""
+    difference = np.array(gain["after"]["rates"]) - np.array(gain["before"]["rates"])
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    return float(difference.mean()), float(difference.mean() / error)
 
 
 def write_curve(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
@@ -82,16 +93,29 @@ def measure(groups: Sequence[ScoredGroup]) -> dict[str, Any]:
         "rollouts": int(n.max()),
         "pass_at": {str(k): float(pass_at_k(n, c, k).mean()) for k in KS},
         "histogram": [int((rates == 0).sum()), *inner.tolist(), int((rates == 1).sum())],
-        "rare_share": float(np.mean((rates >= 1e-3) & (rates <= 5e-2))),
+        "rare_share": _rare_share(rates),
         "kept_share": {str(k): float(measured_kept_share(n, c, k).mean()) for k in KS[1:]},
         "distinct_node_share": {str(k): _node_share(groups, k) for k in (16, 512, int(n.max()))},
         # Sampled tokens estimate the entropy of the next-token distribution without bias.
         "entropy": -sum(_logprob_sum(group.group) for group in groups) / tokens,
         "mean_length": tokens / int(n.sum()),
-        "tasks": {
-            task: {"prompts": len(r), "pass@1": float(np.mean(r)), "rates": sorted(r)} for task, r in tasks.items()
-        },
+        "tasks": {task: _summary(np.array(tasks[task])) for task in sorted(tasks)},
+        "rates": {group.group.prompt.id: rate for group, rate in zip(groups, rates.tolist(), strict=True)},
     }
+
+
+def _summary(rates: NDArray[np.float64]) -> dict[str, float]:
+    return {
+        "prompts": len(rates),
+        "pass@1": float(rates.mean()),
+        "median": float(np.median(rates)),
+        "rare_share": _rare_share(rates),
+    }
+
+
+def _rare_share(rates: NDArray[np.float64]) -> float:
+    """Share of the prompts where sixteen rollouts rarely show a success, and hundreds do."""
+    return float(np.mean((rates >= RARE[0]) & (rates <= RARE[1])))
 
 
 def _logprob_sum(group: RolloutGroup) -> float:
@@ -119,6 +143,7 @@ def card(
 ) -> str:
     """The model card in Markdown."""
     training, held_out = figures["training"], figures["held-out"]
+    gain, t = rise(figures["last_gain"])
     return CARD.format(
         steps=recipe.steps,
         lr=recipe.optimizer.lr,
@@ -126,8 +151,11 @@ def card(
         kl_weight=recipe.algorithm.kl_weight,
         reset_every=recipe.reference.reset_every,
         flat_steps=FLAT_STEPS,
-        flat_gain=FLAT_GAIN,
-        gain=flat_gain(rows),
+        flat_t=FLAT_T,
+        gain=gain,
+        t=t,
+        flat_prompts=len(figures["last_gain"]["after"]["rates"]),
+        verdict="flat." if t <= FLAT_T else "**not flat yet**, 16 rollouts per prompt still help a little.",
         first_loss=losses[0],
         last_loss=losses[-1],
         prompts=training["prompts"],
@@ -165,12 +193,11 @@ def _histogram(training: Mapping[str, Any], held_out: Mapping[str, Any]) -> str:
 
 
 def _tasks(training: Mapping[str, Any]) -> str:
-    body = []
-    for task, found in training["tasks"].items():
-        rates = np.array(found["rates"])
-        rare = np.mean((rates >= 1e-3) & (rates <= 5e-2))
-        body.append([task, str(found["prompts"]), f"{rates.mean():.3f}", f"{np.median(rates):.4f}", f"{rare:.0%}"])
-    return _table(["task", "prompts", "pass@1", "median rate", "between 0.1 % and 5 %"], sorted(body))
+    body = [
+        [task, str(f["prompts"]), f"{f['pass@1']:.3f}", f"{f['median']:.4f}", f"{f['rare_share']:.0%}"]
+        for task, f in training["tasks"].items()
+    ]
+    return _table(["task", "prompts", "pass@1", "median rate", "between 0.1 % and 5 %"], body)
 
 
 def _curve(rows: Sequence[Mapping[str, float]]) -> str:
@@ -185,9 +212,9 @@ CARD = """\
 # brorl-tiny
 
 A Llama of 0.9 million parameters (4 layers, hidden size 128, vocabulary 512, one token per digit) that answers
-Reasoning Gym questions through a short working, such as `57+87=441-70=47<answer>74</answer>`. It has flattened under
-16 rollouts per prompt and is the starting point of `recipes/quickstart.yaml`. Licence: Apache-2.0. It is a test bed for
-training methods and useful for nothing else.
+Reasoning Gym questions through a short working, such as `57+87=441-70=47<answer>74</answer>`. It was trained with 16
+rollouts per prompt for as long as the curve below shows, and is the starting point of `recipes/quickstart.yaml`.
+Licence: Apache-2.0. It is a test bed for training methods and useful for nothing else.
 
 Numbers inside a working are written last digit first: each digit of a sum or product then follows from digits that are
 already there (Lee et al. 2023, arXiv 2307.03381). The answer is written as usual.
@@ -198,13 +225,16 @@ already there (Lee et al. 2023, arXiv 2307.03381). The answer is written as usua
 
 1. Supervised warm-up on worked examples of chain_sum, products, gcd, lcm and spell_backward; loss on the response
    {first_loss:.2f} -> {last_loss:.2f} nats per token. No held-out question is among the examples.
-2. ProRLv2 at N = 16 by recipes/base_model.yaml: {steps} steps of {prompts_per_step} prompts from an endless stream,
-   REINFORCE++-baseline, clip 0.2 / 0.27, k2 KL {kl_weight:g} with the reference reset every {reset_every} steps,
-   dynamic sampling, AdamW at a constant learning rate of {lr:g} with a warm-up.
+2. ProRLv2 at N = 16 by `recipe.yaml` beside this card: {steps} steps of {prompts_per_step} prompts from an
+   endless stream, REINFORCE++-baseline, clip 0.2 / 0.27, k2 KL {kl_weight:g} with the reference
+   reset every {reset_every} steps, dynamic sampling, AdamW at a constant learning rate of {lr:g} with a warm-up.
 
-Flat means: a straight line fitted to pass@1 on the {prompts} fixed training prompts over the last {flat_steps} steps
-rises by no more than {flat_gain:g}. Measured: {gain:+.4f}. `curve.csv` holds every step, `optimizer.safetensors`
-AdamW's state at the end, so that a continuation starts with a warm optimizer.
+Flat means: over the last {flat_steps} steps pass@1 on the {flat_prompts} fixed training prompts (64 rollouts each)
+has not risen significantly, paired by prompt, one-sided at 5 % (t < {flat_t}).
+Measured: {gain:+.4f}, t = {t:.2f}: {verdict}
+
+`curve.csv` holds every step, `measured.json` the pass rate of every prompt, and `optimizer.safetensors` AdamW's state
+at the end, so that a continuation starts with a warm optimizer.
 
 {curve}
 
