@@ -1,11 +1,14 @@
 """Every reference answer, graded as if it were a response: one that fails would train the wrong thing."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from brorl.errors import DataError, RunError
 from brorl.evaluation.scoring import outcome_name
 from brorl.group import Outcome, Prompt
+from brorl.tasks.rows import TaskRow
 from brorl.verifiers.pool import VerifierPool
 from brorl.verifiers.score import Score
 
@@ -18,6 +21,8 @@ _FORMS = {
 _ANSWER_FORMS = {"tag": "<answer>{}</answer>", "anchor": "Answer: {}"}
 _EXTRACTING = ("gym", "numeric", "text")
 _WITHOUT_GOLD = ("instruction", "json_schema", "regex")
+_MOST_ERRORS = 0.05  # share of the gradings
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,8 @@ def gold_response(prompt: Prompt) -> str | None:
     """
     if not prompt.answer or prompt.verifier in _WITHOUT_GOLD:
         return None
+    if prompt.verifier == "code" and prompt.answer.lstrip().startswith(("{", "[")):
+        return None  # tests, not a program
     if prompt.verifier in _EXTRACTING:
         return _ANSWER_FORMS.get(prompt.meta.get("answer_format", "tag"), "{}").format(prompt.answer)
     return _FORMS.get(prompt.verifier, "{}").format(prompt.answer)
@@ -61,3 +68,52 @@ def refused_golds(pool: VerifierPool, prompts: Sequence[Prompt]) -> tuple[int, l
         if score.outcome is not Outcome.CORRECT
     ]
     return len(graded), refused
+
+
+class RefusedGoldWarning(UserWarning):
+    """Rows are left out, because no response to them could be rewarded."""
+
+
+def accepted_rows(pool: VerifierPool, name: str, rows: Sequence[TaskRow]) -> list[TaskRow]:
+    """The rows whose reference answer their own verifier accepts; the others are left out with a warning.
+
+    A row without a reference answer (tests, instructions, a pattern) is graded on an empty response, and left out where
+    it cannot be scored. Rows with a user's own verifier are kept: only it knows what a right response looks like.
+
+    Args:
+        name: what the rows are called in messages.
+
+    Raises:
+        DataError: every row is refused.
+        RunError: more than 5 % of the gradings fail, and not by the answer.
+    """
+    prompts = [Prompt(id=r.id, text=r.question, verifier=r.verifier, answer=r.answer, meta=r.meta) for r in rows]
+    golds = [gold_response(prompt) for prompt in prompts]
+    pending = [
+        None if ":" in prompt.verifier else pool.submit(prompt, gold or "")
+        for prompt, gold in zip(prompts, golds, strict=True)
+    ]
+    scores = [None if future is None else future.result() for future in pending]
+    errors = [score for score in scores if score is not None and score.outcome is Outcome.ERROR]
+    if len(errors) > _MOST_ERRORS * len(rows):
+        raise RunError(f"{name}: {len(errors)} of {len(rows)} reference answers cannot be graded: {errors[0].note}")
+    refused = [
+        RefusedGold(prompt=prompt, response=gold or "", score=score)
+        for prompt, gold, score in zip(prompts, golds, scores, strict=True)
+        if score is not None and _is_refused(gold, score)
+    ]
+    if refused:
+        shown = "; ".join(f"{gold.prompt.id}: {gold.prompt.answer[:80]!r} ({gold.reason})" for gold in refused[:_NAMED])
+        more = f"; and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
+        message = f"{name}: {len(refused)} of {len(rows)} rows are refused by their own verifier: {shown}{more}."
+        if len(refused) == len(rows):
+            raise DataError(f"{message} Name another verifier, its settings (meta) or the answer's column (columns)")
+        warnings.warn(f"{message} They are left out, for no response could be right", RefusedGoldWarning, stacklevel=2)
+    out = {gold.prompt.id for gold in refused}
+    return [row for row in rows if row.id not in out]
+
+
+def _is_refused(gold: str | None, score: Score) -> bool:
+    """Errors are nobody's fault, and the next grading of the row may succeed."""
+    wanted = score.outcome is Outcome.CORRECT if gold is not None else score.outcome is not Outcome.UNSCORABLE
+    return not wanted and score.outcome is not Outcome.ERROR
