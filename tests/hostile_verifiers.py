@@ -69,6 +69,12 @@ def always_raises(prompt: Prompt, response: str) -> Score:
     raise KeyError("column")
 
 
+def broken_parts(prompt: Prompt, response: str) -> Score:
+    """Broken whatever the response, and only where its score is sent back."""
+    parts: Any = {"length": "a text"}
+    return Score(outcome=Outcome.CORRECT, reward=1.0, parts=parts)
+
+
 def not_a_score(prompt: Prompt, response: str) -> float:
     """A plain number, which is allowed."""
     return 0.25

@@ -45,6 +45,14 @@ MBPP: dict[str, Any] = {
 GOLD = "def double(x):\n    return x * 2\n"
 
 
+def test_columns_of_other_meanings_are_no_settings() -> None:
+    """A data file may hold recorded rewards, and nulls or texts where limits could stand."""
+    columns = {"reward": 1.0, "tolerance": "loose", "time_limit": None, "memory_limit": True}
+    assert grade(fenced(ADD), **STDOUT, **columns).outcome is Outcome.CORRECT
+    assert grade(fenced("print(3)"), **STDOUT, **columns).reward == 0.0
+    assert grade(fenced(ADD), **STDOUT, reward="generous").outcome is Outcome.UNSCORABLE
+
+
 # Formats.
 
 

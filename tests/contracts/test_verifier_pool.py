@@ -14,8 +14,10 @@ import pytest
 
 from brorl.errors import RunError
 from brorl.group import Finish, Outcome, Prompt, RolloutGroup
+from brorl.verifiers import DEADLINES
 from brorl.verifiers.grading import score_group, submit_group
 from brorl.verifiers.pool import VerifierPool
+from brorl.verifiers.sandbox import Limits
 
 OBEY = "hostile_verifiers:obey"
 DEADLINE = 0.7
@@ -124,6 +126,18 @@ def test_an_exception_belongs_to_the_response_or_to_the_verifier(pool: VerifierP
     assert by_verifier.outcome is Outcome.ERROR
     assert np.isnan(by_verifier.reward)
     assert "KeyError" in by_verifier.note
+    assert pool.submit(prompt("hostile_verifiers:broken_parts"), "right").result().outcome is Outcome.ERROR
+
+
+def test_a_verifier_may_need_a_longer_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is judged by its sandbox, whose limits are longer than a pool's usual deadline."""
+    assert DEADLINES["code"] > 2 * Limits().wall_seconds
+    monkeypatch.setitem(DEADLINES, OBEY, 60.0)
+    with VerifierPool(workers=1, deadline=0.3) as pool:
+        score = pool.submit(prompt(), "sleep:1.5").result()
+        assert (score.outcome, score.note) == (Outcome.WRONG, "")
+        assert score.seconds > 1.4
+        assert pool.counters().timeouts == 0
 
 
 @pytest.mark.parametrize(
@@ -281,24 +295,44 @@ def test_texts_must_match_the_group(pool: VerifierPool) -> None:
         score_group(pool, group, ["a", "b", "c"])
 
 
+HOSTILE = ("loop", "exit", "segfault", "memory", "flood", "raise", "recursion", "sys-exit")
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_soak_with_hostile_responses() -> None:
-    """Thousands of gradings, one in a hundred hostile: descriptors and processes stay flat, no verdict is lost."""
-    attacks = ["loop", "exit", "segfault", "memory", "flood", "raise", "recursion", "sys-exit"]
+    """Many gradings (`BRORL_SOAK`, by default 20,000), one in a hundred hostile: descriptors, processes and memory stay
+    flat, and no verdict is lost."""
+    size = int(os.environ.get("BRORL_SOAK", "20000"))
     others = _children()  # of a pool that other tests share
-    with VerifierPool(workers=2, deadline=0.5, memory_mib=512, recycle_after=1000) as pool:
-        pool.submit(prompt(), "right").result()
-        start_fds = _open_fds()
-        for round_ in range(4):
-            hostile = {i: f"{attacks[i // 100 % len(attacks)]}:{round_}:{i}" for i in range(0, 1000, 100)}
-            texts = [hostile.get(i, "right" if i % 3 == 0 else f"no {i}") for i in range(1000)]
-            futures = [pool.submit(prompt(name=f"{round_}-{i % 16}"), text) for i, text in enumerate(texts)]
+    after: list[tuple[int, int, int]] = []  # descriptors, children and KiB of memory after each tenth
+    with VerifierPool(workers=2, deadline=0.5, memory_mib=256, recycle_after=1000) as pool:
+        for part in range(10):
+            numbers = range(part * size // 10, (part + 1) * size // 10)
+            texts = [
+                f"{HOSTILE[i // 100 % len(HOSTILE)]}:{i}" if i % 100 == 50 else "right" if i % 3 == 0 else f"no {i}"
+                for i in numbers
+            ]
+            futures = [pool.submit(prompt(name=str(i)), text) for i, text in zip(numbers, texts, strict=True)]
             expected = [Outcome.CORRECT if text == "right" else Outcome.WRONG for text in texts]
-            assert [f.result(timeout=120).outcome for f in futures] == expected
-        time.sleep(0.5)
-        assert _open_fds() <= start_fds + 12
-        assert _children() <= others + 6
+            assert [f.result(timeout=300).outcome for f in futures] == expected
+            after.append((_open_fds(), _children(), _resident_kib()))
+        counters = pool.counters()
+    assert counters.graded == size
+    assert counters.timeouts > 0
+    assert counters.crashes > 0
+    fds, children, memory = zip(*after, strict=True)
+    assert max(fds) <= fds[0] + 12  # a worker has three, and there are two to six of them
+    assert max(children) <= others + 6
     assert _children() == others
+    # The pool remembers up to 65,536 verdicts, about 1 KiB each: that much may come in addition.
+    assert memory[-1] - memory[2] <= 20_000 + size, f"KiB after each tenth: {memory}"
+    print(f"descriptors {fds}, children {children}, KiB {memory}, {counters}")
+
+
+def _resident_kib() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
 
 
 def _open_fds() -> int:

@@ -26,3 +26,10 @@ PREPARATIONS: dict[str, str] = {
 }
 """Slow loading that belongs to a verifier and a prompt, `(Prompt) -> None`; a worker does it before an item's deadline
 starts."""
+
+DEADLINES: dict[str, float] = {
+    "code": 120.0,
+    "gym": 20.0,
+}
+"""The least deadline that a verifier needs, in seconds; a pool's own raises it. The sandbox ends a program that hangs,
+and says why, after at most two runs of 50 s; some scorers of Reasoning Gym take 4 s on a busy machine."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from brorl.group import Outcome, Prompt
 from brorl.verifiers.code_stdout import TOLERANCE, same_output
-from brorl.verifiers.code_tests import FunctionTests, NoTests, StdoutTests, read_tests
+from brorl.verifiers.code_tests import FunctionTests, NoTests, StdoutTests, positive, read_tests
 from brorl.verifiers.code_text import Program, continued, find_program
 from brorl.verifiers.sandbox import (
     Ended,
@@ -40,7 +40,8 @@ def verify_code(prompt: Prompt, response: str) -> Score:
     """
     try:
         tests = read_tests(prompt)
-        mode = prompt.meta.get("reward", "all")
+        setting = prompt.meta.get("reward")
+        mode = setting if isinstance(setting, str) else "all"  # a data file may hold recorded rewards in this column
         if mode not in REWARDS:
             raise NoTests(f"meta reward is {mode!r}; known: {', '.join(REWARDS)}")
     except NoTests as reason:
@@ -51,7 +52,7 @@ def verify_code(prompt: Prompt, response: str) -> Score:
     limits = _limits(prompt)
     try:
         if isinstance(tests, StdoutTests):
-            return _run_stdout(tests, program, mode, limits, float(prompt.meta.get("tolerance") or TOLERANCE))
+            return _run_stdout(tests, program, mode, limits, positive(prompt.meta.get("tolerance"), TOLERANCE))
         return _run_functions(tests, program, mode, limits, in_process=bool(prompt.meta.get("in_process")))
     except SandboxUnavailable as reason:
         return Score(outcome=Outcome.ERROR, reward=math.nan, note=str(reason))
@@ -67,11 +68,9 @@ def prepare(prompt: Prompt) -> None:
 
 
 def _limits(prompt: Prompt) -> Limits:
-    seconds, memory = prompt.meta.get("time_limit"), prompt.meta.get("memory_limit")
-    cpu = math.ceil(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else Limits().cpu_seconds
-    mib = int(memory) if isinstance(memory, (int, float)) and memory > 0 else Limits().memory_mb
-    # Python itself needs some address space; and no task may hold a grader for long.
-    cpu, mib = min(cpu, 30), min(max(mib, 256), 4096)
+    # No task may hold a grader for long; and Python itself needs some address space.
+    cpu = math.ceil(min(positive(prompt.meta.get("time_limit"), Limits().cpu_seconds), 30))
+    mib = int(min(max(positive(prompt.meta.get("memory_limit"), Limits().memory_mb), 256), 4096))
     return Limits(cpu_seconds=cpu, wall_seconds=8.0 * cpu + 10.0, memory_mb=mib)
 
 

@@ -14,6 +14,7 @@ The last two may also stand as JSON in ``input_output`` or in `answer`.
 import ast
 import builtins
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -72,6 +73,12 @@ def read_tests(prompt: Prompt) -> StdoutTests | FunctionTests:
         raise NoTests(f"its tests cannot be read: {type(error).__name__}: {error}") from None
 
 
+def positive(value: Any, default: float) -> float:
+    """A setting that must be a positive, finite number; the default where the column holds anything else."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if usable else default
+
+
 def _humaneval(meta: Mapping[str, Any]) -> FunctionTests:
     entry, start = meta["entry_point"], str(meta.get("prompt") or "")
     return FunctionTests(
@@ -112,7 +119,7 @@ def _evalplus(meta: Mapping[str, Any], gold: str) -> FunctionTests:
             "inputs": inputs,
             "shapes": shapes,
             "reference": start + gold if continues else gold,
-            "tolerance": float(meta.get("atol") or TOLERANCE),
+            "tolerance": positive(meta.get("atol"), TOLERANCE),
             "compare": _comparison(example[0], entry) if example else "equal",
         },
         start=start if continues else "",
@@ -192,7 +199,7 @@ def _data(cases: Mapping[str, Any]) -> StdoutTests | FunctionTests:
         "inputs": inputs,
         "outputs": outputs,
         "shapes": None,
-        "tolerance": float(cases.get("tolerance") or TOLERANCE),
+        "tolerance": positive(cases.get("tolerance"), TOLERANCE),
         "compare": "json",
     }
     return FunctionTests(names={name: name}, calls=calls, entry_point=name)

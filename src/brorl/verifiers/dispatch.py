@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from brorl.errors import RunError
 from brorl.group import Outcome
+from brorl.verifiers import DEADLINES
 from brorl.verifiers.process import Item, Phase, WorkerProcess
 from brorl.verifiers.score import Score
 
@@ -204,13 +205,15 @@ class Dispatcher(threading.Thread):
                     note=note,
                 )
                 return self._finish(worker, item_id, score)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return False
         if kind == "ready":
             self._failed_starts = 0
             worker.enter(Phase.IDLE)
-        elif kind == "prepared":
+        elif kind == "prepared" and worker.batch:
             worker.enter(Phase.GRADING)
+        else:
+            return False
         return True
 
     def _finish(self, worker: WorkerProcess, item_id: int, score: Score) -> bool:
@@ -245,7 +248,11 @@ class Dispatcher(threading.Thread):
         if worker.phase is not Phase.GRADING:
             return worker.since + _LOAD_SECONDS
         slow_at = worker.since + self._patience
-        return slow_at if now <= slow_at else worker.since + self._deadline
+        return slow_at if now <= slow_at else worker.since + self._deadline_of(worker)
+
+    def _deadline_of(self, worker: WorkerProcess) -> float:
+        """The time that the response being graded has."""
+        return max(self._deadline, DEADLINES.get(worker.batch[0].verifier, 0.0))
 
     def _until_next_limit(self) -> float | None:
         now = time.monotonic()
@@ -256,7 +263,7 @@ class Dispatcher(threading.Thread):
         for worker in list(self._workers):
             if worker.phase is Phase.IDLE:
                 continue
-            limit = self._deadline if worker.phase is Phase.GRADING else _LOAD_SECONDS
+            limit = self._deadline_of(worker) if worker.phase is Phase.GRADING else _LOAD_SECONDS
             now = time.monotonic()
             if now - worker.since > limit:
                 self._attend(worker)  # its answer may have arrived in the meantime

@@ -49,8 +49,9 @@ class PoolCounters:
 class VerifierPool:
     """Grades responses in worker processes.
 
-    Every verifier runs in a process of its own session: at its deadline, counted from the start of the grading, it is
-    killed with all that it started. A response that hangs or crashes its worker is tried once more in a fresh one; if
+    Every verifier runs in a process of its own session: at its deadline (the pool's, or the longer one that
+    `brorl.verifiers.DEADLINES` states for it), counted from the start of the grading, it is killed with all that it
+    started. A response that hangs or crashes its worker is tried once more in a fresh one; if
     that happens again it is WRONG, with the reason in `Score.note`. An exception that a verifier raises on the response
     but not on an empty one makes the response WRONG as well; one that it always raises is an ERROR, as is a verifier
     that cannot be loaded. There is no in-process mode: no verifier is trusted not to hang.

@@ -23,6 +23,7 @@ _DECIMAL = re.compile(
     r"[+-]?(?:\d{1,400}|\d{1,3}(?:,\d{3})+)?\.\d{1,400}(?:[eE][+-]?\d{1,3})?|[+-]?\d+[eE][+-]?\d{1,3}"
 )
 _RATIO = re.compile(r"[+-]?\d{1,400}\s*/\s*[+-]?\d{1,400}")
+_TOLERANCE = Fraction(1, 1_000_000)
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
@@ -59,7 +60,9 @@ def verify_numeric(prompt: Prompt, response: str) -> Score:
     if found is None:
         return Score(outcome=Outcome.WRONG, reward=0.0, extracted=answer, note="not a number")
     if found[1] and gold[1]:
-        tolerance = Fraction(str(prompt.meta.get("tolerance", 1e-6)))
+        setting = prompt.meta.get("tolerance")
+        usable = isinstance(setting, int | float) and math.isfinite(setting)
+        tolerance = Fraction(str(setting)) if usable and not isinstance(setting, bool) else _TOLERANCE
         return _verdict(abs(found[0] - gold[0]) <= tolerance * max(abs(found[0]), abs(gold[0])), answer)
     return _verdict(found[0] == gold[0], answer)
 

@@ -93,7 +93,7 @@ def _serve(replies: BinaryIO, prompt: Prompt, items: list[tuple[int, str]]) -> N
         verifier = _load(prompt)
     except _CannotPrepare as error:
         for item, _ in items:
-            _send(replies, _reply(item, _error(f"cannot prepare: {error}")))
+            _send(replies, _reply(item, _error(f"cannot prepare: {error}"[:_LONGEST])))
         return
     _send(replies, ["prepared"])
     for item, response in items:
@@ -115,16 +115,27 @@ def _load(prompt: Prompt) -> Verifier:
 def _grade(verifier: Verifier, prompt: Prompt, response: str) -> Score:
     """Run the verifier; an exception that it also raises on an empty response is its own, else the response's."""
     try:
-        return verifier(prompt, response)
+        return _checked(verifier(prompt, response))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)  # counts as a crash: tried once more in a fresh worker, without this one's leftovers
     except Exception as error:
-        note = f"{type(error).__name__}: {error}"
+        note = f"{type(error).__name__}: {error}"[:_LONGEST]
     try:
-        verifier(prompt, "")
+        _checked(verifier(prompt, ""))
     except Exception:
         return _error(f"the verifier fails on any response: {note}")
     return Score(outcome=Outcome.WRONG, reward=0.0, note=f"the response makes the verifier fail: {note}")
+
+
+def _checked(score: Score) -> Score:
+    """The score in the types that it is sent in; raises where a user's own verifier put something else there."""
+    return Score(
+        outcome=Outcome(score.outcome),
+        reward=float(score.reward),
+        extracted=str(score.extracted)[:_LONGEST],
+        parts={str(key): float(value) for key, value in score.parts.items()},
+        note=str(score.note)[:_LONGEST],
+    )
 
 
 def _error(note: str) -> Score:
@@ -132,6 +143,5 @@ def _error(note: str) -> Score:
 
 
 def _reply(item: int, score: Score, seconds: float = 0.0) -> list[Any]:
-    parts = {str(key): float(value) for key, value in score.parts.items()}
-    extracted, note = str(score.extracted)[:_LONGEST], str(score.note)[:_LONGEST]
-    return ["score", item, int(score.outcome), float(score.reward), extracted, parts, seconds, note]
+    parts = dict(score.parts)
+    return ["score", item, int(score.outcome), score.reward, score.extracted, parts, seconds, score.note]
