@@ -5,6 +5,7 @@ import io
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from brorl.cli import main
 from brorl.config import load_recipe
 from brorl.rundir import RunDirectory
+from brorl.storage import read_groups
 from tiny_policy import write_recipe
 from toy_language import toy_language
 
@@ -91,7 +93,9 @@ def test_plan_from_counts(tmp_path: Path) -> None:
     assert rows[0]["kept_share"] == pytest.approx(15 / 36, abs=0.1)
     assert "recommended: N = " in text
     assert brorl("plan", counts, "--at", "16,64", "--at", "512", "--json", out)[0] == 0
-    assert json.loads(out.read_text()) == rows
+    again = json.loads(out.read_text())
+    untimed = [[{k: v for k, v in row.items() if k != "seconds"} for row in found] for found in (rows, again)]
+    assert untimed[0] == untimed[1]  # seconds come from a speed measured anew
 
 
 def test_plan_respects_a_budget(tmp_path: Path) -> None:
@@ -133,6 +137,34 @@ def test_analyze_says_what_a_source_lacks(tmp_path: Path) -> None:
     assert code == 0, text
     assert "not recorded: log-probabilities" in text
     assert json.loads((tmp_path / "a.json").read_text())["entropy"] is None
+    assert "negligible" not in text  # nothing was too small to measure: nothing was recorded
+    assert "certified" not in text
+
+
+def test_analyze_shows_the_course_of_a_run_and_what_its_probe_measured(run: Path, tmp_path: Path) -> None:
+    change = {"prompts": 2, "value": 0.01, "low": -0.02, "high": 0.04, "declined": {}}
+    probe = {"p_pos": 0.003, "p_neg": -0.001, "unseen_mass": -0.002, "q_pos": change, "retained_mass": 0.875}
+    record = {"step": 2, "seconds": {"probe": 0.5}, "probe": {**probe, "bank_prompts": 2, "bank_answers": 31}}
+    directory = RunDirectory.open(run)
+    directory.append_metrics(record)
+    groups = read_groups(directory.group_file(0))
+    directory.write_step(2, [replace(g, rewards=np.zeros_like(g.rewards)) for g in groups])
+    code, text = brorl("analyze", run, "--json", tmp_path / "a.json")
+    assert code == 0, text
+    assert "+1.0e-02 (-2.0e-02 to +4.0e-02)" in text
+    assert "31 distinct correct answers" in text
+    figures = json.loads((tmp_path / "a.json").read_text())
+    assert figures["probe"] == [{"step": 2, "seconds": 0.5, **record["probe"]}]
+    assert [span["first_step"] for span in figures["by_steps"]] == [0, 1, 2]
+    assert figures["by_steps"][0]["pass_rate"] > figures["by_steps"][2]["pass_rate"] == 0
+
+
+def test_the_budget_is_blamed_only_where_there_is_one(run: Path) -> None:
+    code, text = brorl("plan", run, "--at", "8,32")
+    assert code == 0, text
+    assert "4 prompts per step" in text
+    assert "budget leaves" not in text
+    assert "budget leaves fewer than 8" in " ".join(brorl("plan", run, "--budget-rollouts", "200")[1].split())
 
 
 @pytest.mark.parametrize(
@@ -147,6 +179,9 @@ def test_analyze_says_what_a_source_lacks(tmp_path: Path) -> None:
         (("analyze", "{dir}/good.csv", "--at", "1"), "N >= 2"),
         (("analyze", "{dir}/good.csv", "--layout", "verl"), "layout verl needs"),
         (("simulate", "{dir}/none.yaml"), "no such recipe"),
+        (("simulate", str(ROOT / "recipes" / "simulation.yaml"), "-s", "world.zz=1"), "there are actions, correct"),
+        (("simulate", str(ROOT / "recipes" / "simulation.yaml"), "-s", "stepz=1"), "there are world, optimizer"),
+        (("simulate", str(ROOT / "recipes" / "simulation.yaml"), "--json", "/proc/none/a.json"), "cannot be written"),
         (("simulate", str(ROOT / "recipes" / "simulation.yaml"), "-s", "rollouts=[1]"), "greater than or equal to 2"),
     ],
 )

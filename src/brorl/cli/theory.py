@@ -46,6 +46,9 @@ def simulate(
     from brorl.simulation.sweep import load_recipe, sweep, write_csv, write_json
 
     settings = load_recipe(recipe, tuple(overrides or ()))
+    for path in (json_out, csv_out, figure_out):
+        if path:
+            _write(path, path.touch)  # now, not after all the work
     console = Console()
     table = _table("N", "seed", "correct mass", "improved", "worst drop", "retained mass", "seconds")
     runs: list[Any] = []
@@ -90,10 +93,12 @@ def analyze(
     """Where a run stands: pass rates, what N buys, what was lost, entropy, lengths. Reads others' rollouts too."""
     from brorl.evaluation.analysis import analyze as analyze_rollouts
     from brorl.reports.analysis import analysis_report
+    from brorl.rundir import RunDirectory
 
     rollouts = _read(sources, layout, columns, correct_threshold)
     start = _read([base], layout, columns, correct_threshold) if base else None
-    figures = analyze_rollouts(rollouts, base=start, sizes=_sizes(at) or None, max_groups=max_groups)
+    records = RunDirectory.open(sources[0]).read_metrics() if _is_run(sources) else []
+    figures = analyze_rollouts(rollouts, base=start, records=records, sizes=_sizes(at) or None, max_groups=max_groups)
     Console().print(*analysis_report(figures), sep="\n")
     if json_out:
         _write_json(json_out, figures)
@@ -150,7 +155,9 @@ def plan(
 
 def _print_plan(console: Console, pilot: str, rows: Sequence[Any], choice: Any, assumptions: Sequence[str]) -> None:
     console.print(f"{pilot}; kept share with its 90 % interval")
-    table = _table("N", "kept share", "low", "high", "pass@N", "tail miss", "signal/noise", "nodes", "s/step", "MiB")
+    table = _table(
+        "N", "kept\nshare", "low", "high", "pass@N", "tail\nmiss", "signal\n/noise", "nodes", "s/step", "MiB"
+    )
     for row in rows:
         table.add_row(
             f"{row.rollouts:,}", f"{row.kept_share:.3f}", f"{row.kept_share_low:.3f}", f"{row.kept_share_high:.3f}",
@@ -166,6 +173,10 @@ def _print_plan(console: Console, pilot: str, rows: Sequence[Any], choice: Any, 
     )
     for assumption in assumptions:
         console.print(f"  assumed: {assumption}", markup=False)
+    console.print(
+        "[dim]tail miss: chance that a kept group misses one tenth of its correct mass; signal/noise: of one group's "
+        "gradient, relative to how far right and wrong responses differ; nodes: of one group's trie[/]"
+    )
 
 
 def _read(

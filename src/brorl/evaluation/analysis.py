@@ -3,7 +3,7 @@
 Every figure is computed from what the source records; what it lacks is named, never guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +24,7 @@ def analyze(
     rollouts: Rollouts,
     *,
     base: Rollouts | None = None,
+    records: Sequence[Mapping[str, Any]] = (),
     sizes: Sequence[int] | None = None,
     max_groups: int = 256,
     draws: int = 4,
@@ -33,6 +34,7 @@ def analyze(
     Args:
         rollouts: what to analyse.
         base: rollouts of the starting policy; by default each prompt's first visit in `rollouts`.
+        records: metrics of the run they come from, for what its probe measured.
         sizes: N of the curves; powers of two by default.
         max_groups: the newest groups that the curves use (time grows with them).
         draws: sub-samples per group and size.
@@ -63,10 +65,12 @@ def analyze(
         },
         "pass_rates": _pass_rates(rollouts, usable),
         "by_rollouts": _group_curve(newest, rollouts, sizes, draws) if newest else _count_curve(rollouts, sizes),
+        "by_steps": _by_steps(rollouts, usable),
         "shrinkage": _shrinkage(rollouts, base),
         "entropy": _entropy(newest),
         "length": _length(newest, rollouts) if newest else None,
         "node_growth": _growth(newest) if rollouts.unit == "tokens" else None,
+        "probe": [_update(record) for record in records if "probe" in record] or None,
     }
 
 
@@ -82,6 +86,34 @@ def _pass_rates(rollouts: Rollouts, usable: NDArray[np.bool_]) -> Figures:
         "quantiles": {q: float(np.quantile(rates, float(q))) for q in ("0.1", "0.25", "0.5", "0.75", "0.9")},
         "histogram": counts.tolist(),
     }
+
+
+def _by_steps(rollouts: Rollouts, usable: NDArray[np.bool_], spans: int = 5) -> list[Figures]:
+    """The course of a run in equal spans of its steps; one entry where the source has one step only."""
+    steps = np.array(rollouts.steps)[usable]
+    rates = rollouts.correct[usable] / rollouts.samples[usable]
+    groups = [g for g, ok in zip(rollouts.groups, usable, strict=False) if ok]
+    distinct = np.array([g.group.distinct / g.group.rollouts for g in groups])
+    found: list[Figures] = []
+    for span in np.array_split(np.unique(steps), min(spans, len(np.unique(steps)))):
+        inside = (steps >= span[0]) & (steps <= span[-1])
+        found.append(
+            {
+                "first_step": int(span[0]),
+                "last_step": int(span[-1]),
+                "groups": int(inside.sum()),
+                "pass_rate": float(rates[inside].mean()),
+                "kept_share": float(((rates > 0) & (rates < 1))[inside].mean()),
+                "distinct_response_share": float(distinct[inside].mean()) if groups else None,
+            }
+        )
+    return found
+
+
+def _update(record: Mapping[str, Any]) -> Figures:
+    """One measured update: the probe's means, without the single prompts."""
+    figures = {name: value for name, value in record["probe"].items() if name != "by_prompt"}
+    return {"step": record["step"], "seconds": record["seconds"]["probe"], **figures}
 
 
 def _group_curve(

@@ -116,7 +116,7 @@ def recommend(
 
     Args:
         budget_rollouts, budget_seconds: of one step, drawn rollouts of dropped groups included; no limit if None.
-        fewest_prompts: an N that leaves fewer trained prompts per step is not affordable.
+        fewest_prompts: an N for which a budget leaves fewer trained prompts per step is not affordable.
 
     Raises:
         DataError: a budget in seconds where the seconds are not known, or no N at all.
@@ -133,7 +133,8 @@ def recommend(
             limits.append(budget_seconds / (row.seconds / row.prompts_per_step))
         prompts = int(min(limits)) if limits else row.prompts_per_step
         fitted.append(_resized(row, max(prompts, 1), workload))
-    affordable = [row for row in fitted if row.prompts_per_step >= fewest_prompts]
+    limited = budget_rollouts is not None or budget_seconds is not None
+    affordable = [row for row in fitted if row.prompts_per_step >= fewest_prompts or not limited]
     if not affordable:
         row = max(fitted, key=lambda r: r.prompts_per_step)
         return Recommendation(
@@ -143,7 +144,8 @@ def recommend(
     row = next(r for r in sorted(affordable, key=lambda r: r.rollouts) if r.kept_share >= enough * most)
     return Recommendation(
         row=row,
-        reason=f"the smallest N within {1 - enough:.0%} of the largest affordable kept share, {most:.2f}",
+        reason=f"the smallest N within {1 - enough:.0%} of the largest {'affordable ' if limited else ''}kept share, "
+        f"{most:.2f}" + ("" if limited else "; no budget was given"),
     )
 
 
@@ -245,11 +247,12 @@ def as_json(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
 
 
 def _seconds_per_node(run: RunDirectory) -> float | None:
-    """Wall-clock seconds of the last 20 steps per trie node drawn in them; None before the first step."""
+    """Wall-clock seconds of the last 20 steps, probes left out, per trie node drawn; None before the first step."""
     steps = [record for record in run.read_metrics() if record.get("nodes")][-20:]
     if not steps:
         return None
-    return sum(record["seconds"]["total"] for record in steps) / sum(record["nodes"] for record in steps)
+    seconds = sum(record["seconds"]["total"] - record["seconds"].get("probe", 0.0) for record in steps)
+    return seconds / sum(record["nodes"] for record in steps)
 
 
 def _row(fit: PassRateFit, size: int, workload: Workload, prompts: int, rate: float | None) -> PlanRow:

@@ -85,11 +85,13 @@ def probe_line(record: dict[str, Any]) -> str:
     )
     if change["prompts"]:
         told += (
-            f"; all correct {change['value']:+.2e} ({change['low']:+.2e} to {change['high']:+.2e}, "
-            f"{change['effective_samples']:,.0f} effective of {change['rollouts']:,} rollouts)"
+            f"; all correct {change['value']:+.2e} ({change['low']:+.2e} to {change['high']:+.2e}; {change['prompts']} "
+            f"of {probe['prompts']} prompts, {change['effective_samples']:,.0f} effective of {change['rollouts']:,} "
+            "rollouts)"
         )
     else:
-        told += f"; all correct: {', '.join(change['declined'])}"
+        reasons = ", ".join(f"{why} ({prompts} prompts)" for why, prompts in change["declined"].items())
+        told += f"; all correct: not measurable, {reasons}"
     if retained is not None:
         told += f"; retained {retained:.1%} of {probe['bank_answers']:,} answers of the start"
     return f"probe of step {record['step']}: {told}; {record['seconds']['probe']:.1f} s"

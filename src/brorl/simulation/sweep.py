@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,8 +54,20 @@ def load_recipe(path: Path, overrides: tuple[str, ...] = ()) -> SimulationRecipe
     try:
         return SimulationRecipe.model_validate(data)
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, item['loc'])) or 'recipe'}: {item['msg']}" for item in error.errors()]
+        lines = [
+            f"  {'.'.join(map(str, item['loc'])) or 'recipe'}: {_message(item['loc'], item['type'], item['msg'])}"
+            for item in error.errors()
+            if item["type"] != "too_short" or item["input"] in ([], ())  # a list whose entries are refused is not empty
+        ]
         raise RecipeError(f"{path} cannot be simulated:\n" + "\n".join(lines)) from error
+
+
+def _message(loc: tuple[int | str, ...], kind: str, message: str) -> str:
+    if kind not in ("extra_forbidden", "unexpected_keyword_argument"):
+        return message.removeprefix("Value error, ")
+    sections = {"world": fields(World), "optimizer": fields(Optimizer)}
+    known = [f.name for f in sections[str(loc[0])]] if len(loc) > 1 else list(SimulationRecipe.model_fields)
+    return f"no such setting; there are {', '.join(known)}"
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
