@@ -2,7 +2,8 @@
 
 A timing is one whole step without file writes: sampling, verification, log-probabilities, and the update (at learning
 rate 0, so that every timing meets the same policy). The widths are timed in turn, round after round, and `ratio` is the
-median over rounds of (seconds per prompt at 512) / (seconds per prompt at 16). Run it on an otherwise idle machine.
+median over rounds of (seconds per prompt at 512) / (seconds per prompt at 16); each round has prompts of its own. Run it
+on an otherwise idle machine.
 """
 
 import argparse
@@ -52,11 +53,12 @@ def main() -> None:
 
 
 def time_step(parts: Parts, recipe: Recipe, width: int, round_number: int) -> dict[str, float]:
-    """One step at N = `width` on the recipe's first prompts: seconds per phase, nodes, tokens."""
+    """One step at N = `width` on prompts of the round's own, so that no verdict is remembered from the round before."""
     data = recipe.model_dump(mode="json")
     data["rollouts"]["per_prompt"] = width
     narrow = parse_recipe(data)
-    prompts = [parts.data.prompt_at(position) for position in range(recipe.rollouts.prompts_per_step)]
+    size = recipe.rollouts.prompts_per_step
+    prompts = [parts.data.prompt_at((round_number + 1) * size + slot) for slot in range(size)]
     requests = [
         SampleRequest(prompt=prompt, rollouts=width, key=(recipe.seed, "cost_growth", round_number, slot))
         for slot, prompt in enumerate(prompts)
