@@ -2,8 +2,8 @@
 
 A timing is one whole step without file writes: sampling, verification, log-probabilities, and the update (at learning
 rate 0, so that every timing meets the same policy). The widths are timed in turn, round after round, and `ratio` is the
-median over rounds of (seconds per prompt at 512) / (seconds per prompt at 16); each round has prompts of its own. Run it
-on an otherwise idle machine.
+median over rounds of (seconds per prompt at 512) / (seconds per prompt at 16); each round has prompts of its own.
+Run it on an otherwise idle machine.
 """
 
 import argparse
