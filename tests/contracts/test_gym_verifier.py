@@ -43,9 +43,15 @@ def check_task(task: str, rows: int) -> None:
                 score = verify_gym(asked, f"So it is <answer>{gold}</answer>")
                 assert (score.outcome, score.reward) == (Outcome.CORRECT, 1.0), (task, gold, score)
             for junk in JUNK:
+                if _letters(junk) == _letters(row.answer):
+                    continue  # not junk here: one item of quantum_lock is solved by C, A, C, A
                 score = verify_gym(asked, f"<answer>{junk}</answer>")
                 assert score.reward == 0.0, (task, junk, row.answer, score)
                 assert score.outcome is Outcome.WRONG
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)) or text
 
 
 def golds(task: str, answer: str, metadata: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from brorl.verifiers.dispatch import Dispatcher
 from brorl.verifiers.process import Item
 from brorl.verifiers.score import Score
 
-_REMEMBERED = 1 << 16  # verdicts
+_REMEMBERED = 1 << 15  # verdicts: a step of 64 prompts with 512 rollouts each
 _REMEMBERED_PROMPTS = 1 << 12
 
 
@@ -72,7 +72,8 @@ class VerifierPool:
             workers=workers, deadline=deadline, memory_mib=memory_mib, recycle_after=recycle_after
         )
         self._lock = threading.Lock()
-        self._futures: OrderedDict[bytes, Future[Score]] = OrderedDict()
+        self._memory = threading.Lock()
+        self._known: OrderedDict[bytes, Future[Score] | Score] = OrderedDict()
         self._prompts: OrderedDict[int, tuple[Prompt, bytes, bytes]] = OrderedDict()
         self._submitted = self._repeated = 0
         self._opened = time.monotonic()
@@ -104,20 +105,39 @@ class VerifierPool:
             data, digest = self._pickled(prompt)
             key = hashlib.blake2b(digest + response.encode(errors="surrogatepass"), digest_size=16).digest()
             self._submitted += 1
-            known = self._futures.get(key)
-            if known is not None and not _failed(known):
+            known, future = self._recall(key)
+            if known:
                 self._repeated += 1
-                self._futures.move_to_end(key)
-                return known
-            future: Future[Score] = Future()
-            future.set_running_or_notify_cancel()  # shared by all who ask: nobody may cancel it
-            self._futures[key] = future
-            if len(self._futures) > _REMEMBERED:
-                self._futures.popitem(last=False)
+                return future
             self._dispatcher.add(
                 Item(id=self._submitted, verifier=prompt.verifier, prompt=data, response=response, future=future)
             )
         return future
+
+    def _recall(self, key: bytes) -> tuple[bool, Future[Score]]:
+        """Whether this pair has been asked for, and its future, else a new one."""
+        with self._memory:
+            known = self._known.get(key)
+            if known is not None and not (isinstance(known, Future) and _failed(known)):
+                self._known.move_to_end(key)
+                return True, known if isinstance(known, Future) else _done(known)
+            future: Future[Score] = Future()
+            future.set_running_or_notify_cancel()  # shared by all who ask: nobody may cancel it
+            self._known[key] = future
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        future.add_done_callback(lambda done: self._remember(key, done))
+        return False, future
+
+    def _remember(self, key: bytes, future: Future[Score]) -> None:
+        """Keep a verdict in place of its future, which is several times larger; called in the dispatcher's thread."""
+        with self._memory:
+            if self._known.get(key) is not future:
+                return
+            if _failed(future):
+                del self._known[key]
+            else:
+                self._known[key] = future.result()
 
     def counters(self) -> PoolCounters:
         """Totals so far."""
@@ -145,6 +165,12 @@ class VerifierPool:
             if len(self._prompts) > _REMEMBERED_PROMPTS:
                 self._prompts.popitem(last=False)
         return known[1], known[2]
+
+
+def _done(score: Score) -> Future[Score]:
+    future: Future[Score] = Future()
+    future.set_result(score)
+    return future
 
 
 def _failed(future: Future[Score]) -> bool:
