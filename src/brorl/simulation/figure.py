@@ -50,7 +50,10 @@ def figure(runs: list[Curves]) -> go.Figure:
             )
             panels.add_trace(line, row=1, col=column)
     panels.update_xaxes(title_text="step")
-    panels.update_layout(template="simple_white", width=1500, height=420, legend_orientation="h", legend_y=-0.25)
+    panels.update_yaxes(exponentformat="e")  # -2e-05, where plotly writes -20µ
+    panels.update_layout(
+        template="simple_white", width=1500, height=400, margin_t=40, legend_orientation="h", legend_y=-0.25
+    )
     return panels
 
 
