@@ -101,9 +101,13 @@ def test_unknown_errors_are_not_numbers() -> None:
     all_right, logprobs = bandit.group(np.where(bandit.correct, bandit.held_out, 0))
     change = correct_mass_change(all_right, logprobs)
     assert (change.low, change.high) == (None, None)
+    assert change.declined == "every rollout is right"
     scored, _ = bandit.group(bandit.held_out)
     far = scored.group.response_logprobs() - np.linspace(0, 500, scored.group.nodes)
     assert correct_mass_change(scored, far).effective_samples < 20
+    assert correct_mass_change(scored, far).declined == "too few effective samples"
+    elsewhere = scored.group.response_logprobs() - 0.5  # every drawn response loses alike: the weights do not show it
+    assert correct_mass_change(scored, elsewhere).declined == "mass moved to responses that were not drawn"
     collapsed = np.full(scored.group.nodes, -500.0)
     rare = int(np.argmin(scored.group.end_counts))
     collapsed[rare] = -0.1
