@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from brorl.config import load_recipe
+from brorl.config import GymTask, load_recipe
+from brorl.tasks.reasoning_gym import GymSource
 from command_line import brorl
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -14,7 +15,11 @@ TRAINING = sorted(path for path in RECIPES.glob("*.yaml") if path.name != "simul
 
 @pytest.mark.parametrize("path", TRAINING, ids=lambda path: path.stem)
 def test_recipe_loads(path: Path) -> None:
-    assert load_recipe(path).name == path.stem
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem
+    for task in recipe.tasks:
+        if isinstance(task, GymTask):
+            assert GymSource(task.task, task.args).row(0).question
 
 
 def test_quickstart_stands_on_the_ground_of_the_bundled_model() -> None:
