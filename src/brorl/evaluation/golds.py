@@ -1,5 +1,6 @@
 """Every reference answer, graded as if it were a response: one that fails would train the wrong thing."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,11 @@ from brorl.errors import DataError, RunError
 from brorl.evaluation.scoring import outcome_name
 from brorl.group import Outcome, Prompt
 from brorl.tasks.rows import TaskRow
+from brorl.verifiers.mathematics.extraction import Found, extract
 from brorl.verifiers.pool import VerifierPool
 from brorl.verifiers.score import Score
 
 _FORMS = {
-    "math": "\\boxed{{{}}}",
-    "math_verify": "\\boxed{{{}}}",
     "choice": "Answer: {}",
     "code": "````python\n{}\n````",
 }
@@ -23,6 +23,7 @@ _EXTRACTING = ("gym", "numeric", "text")
 _WITHOUT_GOLD = ("instruction", "json_schema", "regex")
 _MOST_ERRORS = 0.05  # share of the gradings
 _NAMED = 5
+_WORKED = 120  # characters; longer references are worked solutions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,17 @@ def gold_response(prompt: Prompt) -> str | None:
         return None  # tests, not a program
     if prompt.verifier in _EXTRACTING:
         return _ANSWER_FORMS.get(prompt.meta.get("answer_format", "tag"), "{}").format(prompt.answer)
+    if prompt.verifier in ("math", "math_verify"):
+        return _boxed(prompt.answer)
     return _FORMS.get(prompt.verifier, "{}").format(prompt.answer)
+
+
+def _boxed(answer: str) -> str:
+    """In one box, with boxes of its own opened; a worked solution that gives its answer stands as it is."""
+    if len(answer) >= _WORKED and extract(answer).found in (Found.BOX, Found.ANCHOR):
+        return answer
+    opened = re.sub(r"\\boxed\s*\{([^{}]*)\}", r"\1", answer)
+    return f"\\boxed{{{opened}}}"
 
 
 def refused_golds(pool: VerifierPool, prompts: Sequence[Prompt]) -> tuple[int, list[RefusedGold]]:

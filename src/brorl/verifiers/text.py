@@ -30,9 +30,11 @@ _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 def verify_text(prompt: Prompt, response: str) -> Score:
     """Correct where answer and reference are the same text, runs of white space being one space.
 
-    ``meta["ignore_case"]: true`` compares without case.
+    ``meta["ignore_case"]: true`` compares without case. A blank reference makes the prompt UNSCORABLE.
     """
     answer = extract(response, prompt.meta.get("answer_format", "tag"))
+    if not prompt.answer.strip():
+        return Score(outcome=Outcome.UNSCORABLE, reward=math.nan, note="no reference answer")
     if answer is None:
         return _NO_ANSWER
     found, gold = " ".join(answer.split()), " ".join(prompt.answer.split())
