@@ -1,4 +1,4 @@
-"""The table of agreement with recorded and adjudicated verdicts in docs/verifiers.md, from the files of recorded outputs.
+"""The table of agreement with recorded and adjudicated verdicts in docs/verifiers.md, from files of recorded outputs.
 
 Adjudications are JSON lines in docs/adjudications. Exits with 1 where fewer than 99.5 % of a file's verdicts agree with
 the adjudicated ones, or where a reference answer is refused.

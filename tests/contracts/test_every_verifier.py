@@ -1,4 +1,4 @@
-"""What holds for every built-in verifier: the reference answer earns 1, nothing and junk earn 0, and it never raises."""
+"""What holds for every built-in verifier: the reference answer earns 1, nothing and junk 0, and it never raises."""
 
 import json
 import math

@@ -11,6 +11,7 @@ from brorl.evaluation.scoring import outcome_name
 from brorl.group import Outcome, Prompt
 from brorl.tasks.rows import TaskRow
 from brorl.verifiers.mathematics.extraction import Found, extract
+from brorl.verifiers.mathematics.reading import read
 from brorl.verifiers.pool import VerifierPool
 from brorl.verifiers.score import Score
 
@@ -61,11 +62,11 @@ def gold_response(prompt: Prompt) -> str | None:
 
 
 def _boxed(answer: str) -> str:
-    """In one box, with boxes of its own opened; a worked solution that gives its answer stands as it is."""
+    """In one box, with boxes of its own opened; a worked solution stands as it is."""
     if len(answer) >= _WORKED and extract(answer).found in (Found.BOX, Found.ANCHOR):
         return answer
     opened = re.sub(r"\\boxed\s*\{([^{}]*)\}", r"\1", answer)
-    return f"\\boxed{{{opened}}}"
+    return answer if opened != answer and not read(opened).trees else f"\\boxed{{{opened}}}"
 
 
 def refused_golds(pool: VerifierPool, prompts: Sequence[Prompt]) -> tuple[int, list[RefusedGold]]:
