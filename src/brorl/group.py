@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int32]
+from brorl.trie import Ints, TrieBuilder, depth_first_positions, depths_of
+
 Floats = NDArray[np.floating[Any]]
 
 
@@ -129,7 +130,7 @@ class RolloutGroup:
 
     def depths(self) -> Ints:
         """i32[M], 0 for the first response token."""
-        return _depths(self.parents)
+        return depths_of(self.parents)
 
     def lengths(self) -> Ints:
         """i32[K], tokens of each distinct response (the stop token included)."""
@@ -196,10 +197,21 @@ class RolloutGroup:
         _check_rows(prompt, rows, finishes, values)
         # Big-endian bytes compare like the token sequences themselves, so sorting them is sorting depth first.
         order = sorted(range(len(rows)), key=lambda i: (rows[i].astype(">i4").tobytes(), finishes[i]))
-        builder = _TrieBuilder()
+        builder = TrieBuilder()
         for i in order:
             builder.add(rows[i], finishes[i], None if values is None else values[i])
-        return builder.build(prompt, policy_version, with_logprobs=values is not None)
+        return RolloutGroup(
+            prompt=prompt,
+            policy_version=policy_version,
+            tokens=np.array(builder.tokens, np.int32),
+            parents=np.array(builder.parents, np.int32),
+            counts=np.array(builder.counts, np.int32),
+            logprobs=None if values is None else builder.logprobs(),
+            undrawn2=None,
+            ends=np.array([end for end, _ in builder.ends], np.int32),
+            end_counts=np.array(builder.end_counts, np.int32),
+            finish=np.array([finish for _, finish in builder.ends], np.uint8),
+        )
 
     @staticmethod
     def from_nodes(
@@ -216,7 +228,7 @@ class RolloutGroup:
         finish: NDArray[np.uint8],
     ) -> "RolloutGroup":
         """Bring nodes in any parent-before-child order into canonical order (the constructor for engines)."""
-        position = _depth_first_positions(np.asarray(tokens), np.asarray(parents))
+        position = depth_first_positions(np.asarray(tokens), np.asarray(parents))
         node_order = np.argsort(position)
         remap = np.append(position, -1).astype(np.int32)  # remap[-1] == -1: the prompt stays the prompt
         new_ends = remap[ends]
@@ -283,87 +295,6 @@ def _check_rows(prompt: Prompt, rows: list[Ints], finish: list[int], values: lis
         raise ValueError(f"prompt {prompt.id}: {len(rows)} sequences need as many finish and log-probability entries")
     if values is not None and any(len(v) != len(r) for v, r in zip(values, rows, strict=True)):
         raise ValueError(f"prompt {prompt.id}: one log-probability per token is needed")
-
-
-class _TrieBuilder:
-    """Adds sequences in sorted order: each shares a prefix with the one before it, and only the rest is new."""
-
-    def __init__(self) -> None:
-        self.previous = _no_tokens()
-        self.path: list[int] = []
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self.counts: list[int] = []
-        self.sums: list[float] = []
-        self.ends: list[tuple[int, int]] = []
-        self.end_counts: list[int] = []
-
-    def add(self, row: Ints, finish: int, values: NDArray[np.float64] | None) -> None:
-        shared = min(len(row), len(self.previous))
-        differs = np.flatnonzero(row[:shared] != self.previous[:shared])
-        shared = int(differs[0]) if len(differs) else shared
-        del self.path[shared:]
-        for token in row[shared:].tolist():
-            self.parents.append(self.path[-1] if self.path else -1)
-            self.path.append(len(self.tokens))
-            self.tokens.append(token)
-            self.counts.append(0)
-            self.sums.append(0.0)
-        for depth, node in enumerate(self.path):
-            self.counts[node] += 1
-            if values is not None:
-                self.sums[node] += float(values[depth])
-        end = (self.path[-1] if self.path else -1, finish)
-        if self.ends and self.ends[-1] == end:
-            self.end_counts[-1] += 1
-        else:
-            self.ends.append(end)
-            self.end_counts.append(1)
-        self.previous = row
-
-    def build(self, prompt: Prompt, policy_version: int, *, with_logprobs: bool) -> RolloutGroup:
-        counts = np.array(self.counts, np.int32)
-        return RolloutGroup(
-            prompt=prompt,
-            policy_version=policy_version,
-            tokens=np.array(self.tokens, np.int32),
-            parents=np.array(self.parents, np.int32),
-            counts=counts,
-            logprobs=(np.array(self.sums) / np.maximum(counts, 1)).astype(np.float32) if with_logprobs else None,
-            undrawn2=None,
-            ends=np.array([end for end, _ in self.ends], np.int32),
-            end_counts=np.array(self.end_counts, np.int32),
-            finish=np.array([finish for _, finish in self.ends], np.uint8),
-        )
-
-
-def _depths(parents: NDArray[Any]) -> Ints:
-    """Depth of each node, by doubling the jump towards the root: log2(depth) passes over arrays, no loop over nodes."""
-    size = len(parents)
-    jump = np.append(np.where(parents >= 0, parents, size), size)  # the last entry stands for the prompt
-    depth = (jump < size).astype(np.int32)
-    while (jump < size).any():
-        depth = depth + depth[jump]
-        jump = jump[jump]
-    return depth[:size]
-
-
-def _depth_first_positions(tokens: NDArray[Any], parents: NDArray[Any]) -> Ints:
-    """Where each node goes when nodes are visited depth first, children by token id; computed level by level."""
-    size = len(tokens)
-    depth = _depths(parents)
-    order = np.lexsort((tokens, parents, depth))
-    levels = np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if size else []
-    subtree = np.ones(size + 1, np.int64)  # the last entry stands for the prompt
-    for level in reversed(levels):
-        np.add.at(subtree, parents[level], subtree[level])
-    position = np.full(size + 1, -1, np.int64)
-    for level in levels:
-        before = np.cumsum(subtree[level]) - subtree[level]
-        first_sibling = np.flatnonzero(np.append(True, np.diff(parents[level]) != 0))
-        siblings = np.diff(np.append(first_sibling, len(level)))
-        position[level] = position[parents[level]] + 1 + before - np.repeat(before[first_sibling], siblings)
-    return position[:size].astype(np.int32)
 
 
 def merge(first: RolloutGroup, second: RolloutGroup) -> RolloutGroup:
