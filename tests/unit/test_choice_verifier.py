@@ -126,3 +126,16 @@ def test_every_reference_of_real_data(name: str) -> None:
         assert choice(prompt, f"{letter}. {text}").outcome is Outcome.CORRECT, row["id"]
         other = "BA"[letter == "B"]
         assert choice(prompt, f"Answer: {other}").outcome is Outcome.WRONG, row["id"]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: not B", "Answer: neither B", "Answer: anything but B", "Answer: B is wrong", "Answer: B C",
+        "Answer: (B) (C)", "Answer: B; C", "Answer: B | C", "Answer: B to D", "Answer: B \u2013 D", "Answer: B maybe C",
+        "Answer: B, possibly C", "\\boxed{A or B}", "\\boxed{B, C}", "\\boxed{BC}", "B\nC",
+    ],
+)  # fmt: skip
+def test_denied_and_listed_letters_earn_nothing(response: str) -> None:
+    asked = Prompt(id="p", text="", answer="B", meta={"choices": ["w", "x", "y", "z"]})
+    assert choice(asked, response).reward == 0.0

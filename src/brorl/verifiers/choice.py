@@ -19,7 +19,13 @@ _START = re.compile(
     r"\W{0,9}(?:(?:option|choice|answer|letter)\s{1,3})?\W{0,9}([a-z]|\d{1,3})(?![\w'^_=+*/&-])([).:\]*,]{0,9})\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_NEXT = re.compile(r"\W{0,4}(?:,|and|or|&|/)\s{0,3}(?:option\s{1,3})?[(\[*]{0,4}([A-Z])(?![\w'])")
+_NEXT = re.compile(
+    r"\W{0,4}(?:,|and|or|&|/)\s{0,3}(?:option\s{1,3})?[(\[*]{0,4}([A-Z])(?![\w'])"
+    r"|[\s)(\]\[*,;|+\u2013?-]{1,6}(?:(?:to|or|maybe|perhaps|possibly)\s{1,3})?[(\[*]{0,4}([A-Z])(?![\w']|\s{1,3}[a-z])"
+)
+_DENIED = re.compile(
+    r"(?:\b(?:not|neither|nor|never|except|but)|n't)\s{1,3}(?:option\s{1,3}|choice\s{1,3})?[(\[*]{0,4}$"
+)
 _REASON = re.compile(r"(?:because|since|as|for|by|with|is|due|which|given|from|based)\b|[^\w]|$", re.IGNORECASE)
 _REJECTED = re.compile(
     r"\W{0,3}(?:\s{0,2}(?:,|and|or)\s{0,2}\(?[A-Z]\)?){0,9}\s{0,2}(?:is|are|was|can be|could be|must be)?\s{0,2}"
@@ -124,9 +130,11 @@ def _leading(text: str, labels: Sequence[str]) -> str:
         and not (_REASON.match(rest) or _NEXT.match(following))
     ):
         return ""  # the article or the pronoun
+    if not mark and _REJECTED.match(following):
+        return ""
     chosen = letter.upper()
     while (another := _NEXT.match(following)) is not None:
-        chosen += another.group(1)
+        chosen += another.group(1) or another.group(2)
         following = following[another.end() :]
     return chosen
 
@@ -138,7 +146,7 @@ def _standing(text: str, letters: str) -> str:
         bracket, letter = match.groups()
         if letter not in letters:
             continue
-        if _REJECTED.match(text, match.end()):
+        if _REJECTED.match(text, match.end()) or _DENIED.search(text[max(0, match.start() - 24) : match.start(2)]):
             rejected.add(letter)
         elif (
             bracket
