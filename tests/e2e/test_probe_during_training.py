@@ -1,5 +1,6 @@
 """The probe of a real run: its figures against another forward pass, and training that does not notice it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,15 +26,17 @@ SETTINGS: dict[str, Any] = {
     "steps": 4,
     "evaluation": {"heldout_prompts": 0, "training_prompts": 0},
     "checkpoint": {"keep": 10},
-    "optimizer": {"lr": 3e-3},
+    "optimizer": {"lr": 5e-3},
+    # The order of rows hangs on the path as it is written: a relative one, for the same run in every temporary folder.
+    "tasks": [{"kind": "file", "path": "data.jsonl", "verifier": "regex", "meta": {"answer_format": "whole"}}],
 }
-PROBE = {"every": 2, "prompts": 3, "rollouts": 64}
+PROBE = {"every": 2, "prompts": 3, "rollouts": 128}
 VOLATILE = ("seconds", "rollouts_per_second", "peak_memory_mib")
 
 
 def train(home: Path, name: str, **changes: Any) -> RunDirectory:
     recipe = load_recipe(write_recipe(home, **SETTINGS, **changes))
-    with open_trainer(recipe, path=home / name) as trainer:
+    with contextlib.chdir(home), open_trainer(recipe, path=home / name) as trainer:
         for _ in trainer.train():
             pass
     return RunDirectory.open(home / name)
@@ -81,13 +84,14 @@ def test_figures_equal_a_plain_forward_pass_of_the_checkpoints(probed: RunDirect
         now = flat_probabilities(after_third, scored.group)
         lost = np.maximum(before - now, 0.0)[correct].sum() / before[correct].sum()
         assert late["retained_mass"] == pytest.approx(1 - lost, abs=1e-4)
-        assert 0 < late["retained_mass"] < 1
         retained.append(late["retained_mass"])
+    assert min(retained) < 0.99  # something was lost, so that the comparison says something
     assert last["retained_mass"] == pytest.approx(np.mean(retained))
     assert last["bank_answers"] == sum(int((g.rewards >= 1).sum()) for g in groups)
 
 
 def test_change_of_the_correct_mass_comes_with_interval_or_reason(probed: RunDirectory) -> None:
+    measured = 0
     for record in probed.read_metrics():
         if record["step"] % 2:
             assert "probe" not in record
@@ -96,9 +100,11 @@ def test_change_of_the_correct_mass_comes_with_interval_or_reason(probed: RunDir
         found, change = record["probe"], record["probe"]["q_pos"]
         assert record["seconds"]["probe"] > 0
         assert change["prompts"] + sum(change["declined"].values()) == found["prompts"] == 3
-        assert change["prompts"] > 0
-        assert change["low"] < change["value"] < change["high"]
-        assert 0 < change["effective_samples"] <= change["rollouts"] == change["prompts"] * 64
+        measured += change["prompts"]
+        if change["prompts"]:
+            assert change["low"] < change["value"] < change["high"]
+            assert 0 < change["effective_samples"] <= change["rollouts"] == change["prompts"] * PROBE["rollouts"]
+    assert measured > 0
 
 
 def test_summary_tells_cost_and_course(probed: RunDirectory) -> None:
@@ -123,6 +129,7 @@ def test_resume_after_kill_finds_the_same_bank_and_figures(probed: RunDirectory,
     recipe = write_recipe(probed.path.parent, **SETTINGS, probe=PROBE)
     process = subprocess.Popen(
         [sys.executable, "-m", "brorl", "train", str(recipe), "--run", str(tmp_path / "killed")],
+        cwd=probed.path.parent,
         env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
         stdout=subprocess.PIPE,
         text=True,
@@ -135,7 +142,7 @@ def test_resume_after_kill_finds_the_same_bank_and_figures(probed: RunDirectory,
     process.wait()
     process.stdout.close()
     killed = RunDirectory.open(tmp_path / "killed")
-    with open_trainer(killed.recipe(), resume=killed.path) as trainer:
+    with contextlib.chdir(probed.path.parent), open_trainer(killed.recipe(), resume=killed.path) as trainer:
         assert trainer.progress.step < 4
         for _ in trainer.train():
             pass
