@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -27,7 +28,7 @@ from brorl.rundir import RunDirectory
 from brorl.tasks.files import RowsSource, read_rows, split_rows
 from brorl.tasks.mixture import PromptStream
 from brorl.tasks.reasoning_gym import GymSource, Split
-from brorl.tasks.rendering import Rendering, render
+from brorl.tasks.rendering import Rendering, Tokenizer, render
 from brorl.tasks.rows import Source
 from brorl.trainer import Trainer
 from brorl.verifiers.pool import VerifierPool
@@ -185,11 +186,14 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
         sources = [_source(task, split, recipe.seed, pool) for task in recipe.tasks]
         return PromptStream(sources, weights=[task.weight for task in recipe.tasks], seed=recipe.seed)
 
+    # Special-token ids are set at run time in transformers, so its type does not name them.
+    as_tokenizer = cast(Tokenizer, tokenizer)
+
     def first(stream: PromptStream, wanted: int) -> list[Prompt]:
         """The first `wanted` prompts that read differently; fewer where the tasks have no more."""
         found: dict[str, Prompt] = {}
         for position in range(20 * wanted):
-            prompt = render(stream.at(position), tokenizer, rendering)
+            prompt = render(stream.at(position), as_tokenizer, rendering)
             if prompt is not None:
                 found.setdefault(prompt.text, prompt)
             if len(found) == wanted:
@@ -209,7 +213,7 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
         sets["training"] = first(training, recipe.evaluation.training_prompts)
     probe = recipe.probe
     return Data(
-        prompt_at=lambda position: render(training.at(position), tokenizer, rendering),
+        prompt_at=lambda position: render(training.at(position), as_tokenizer, rendering),
         evaluation_sets=sets,
         probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
         fingerprint=training.fingerprint,
