@@ -1,5 +1,7 @@
 """The numbers of one step, from its groups: a flat mapping, one line of metrics.jsonl."""
 
+import resource
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,6 +44,12 @@ def fate_counts(groups: Sequence[ScoredGroup]) -> dict[str, int]:
 def _share(groups: Sequence[ScoredGroup], outcome: Outcome) -> float:
     counted = sum(int(g.group.end_counts[g.outcomes == outcome].sum()) for g in groups)
     return counted / sum(g.group.rollouts for g in groups)
+
+
+def peak_memory_mib() -> float:
+    """The most memory this process ever held, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB elsewhere
 
 
 def error_share(groups: Sequence[ScoredGroup]) -> float:

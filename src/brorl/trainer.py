@@ -4,7 +4,6 @@ The trainer owns the order of things and what must survive a stop; drawing, grad
 business of the parts it is given.
 """
 
-import resource
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from brorl.evaluation.evaluate import Evaluation, evaluate
 from brorl.group import Fate, Prompt, ScoredGroup
 from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from brorl.learner.learner import Learner
-from brorl.metrics import error_share, fate_counts, group_metrics
+from brorl.metrics import error_share, fate_counts, group_metrics, peak_memory_mib
 from brorl.phases import Phases, Report, silent
 from brorl.probing import Probe, after_update, before_update
 from brorl.rollouts import Rollouts
@@ -193,7 +192,7 @@ class Trainer:
             **fate_counts((*selection.trained, *selection.set_aside)),
             **figures,
             "rollouts_per_second": sum(g.group.rollouts for g in drawn) / max(drawing, 1e-9),
-            "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_memory_mib": peak_memory_mib(),
             "seconds": {
                 "checkpoint": self.saving_seconds,
                 **phases.seconds,
