@@ -83,4 +83,5 @@ class PromptStream:
     def _permutation(self, which: int, epoch: int) -> NDArray[np.int64]:
         size = self.sources[which].size
         assert size is not None
-        return generator(self.seed, "epoch", which, self.sources[which].name, epoch).permutation(size)
+        # By content: the same rows in another folder come in the same order.
+        return generator(self.seed, "epoch", which, self.sources[which].fingerprint, epoch).permutation(size)
