@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brorl.algorithms.advantages import ADVANTAGES, Estimator
+from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
 from brorl.collection import PromptAt
-from brorl.config import FileTask, GymTask, Recipe, Ref
+from brorl.config import FileTask, GymTask, Recipe, Ref, with_absolute_paths
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
@@ -29,8 +30,9 @@ from brorl.tasks.files import RowsSource, read_rows, split_rows
 from brorl.tasks.mixture import PromptStream
 from brorl.tasks.reasoning_gym import GymSource, Split
 from brorl.tasks.rendering import Rendering, Tokenizer, render
-from brorl.tasks.rows import Source
+from brorl.tasks.rows import Source, fingerprint
 from brorl.trainer import Trainer
+from brorl.verifiers.custom import resolve as resolve_verifier
 from brorl.verifiers.pool import VerifierPool
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -69,7 +71,7 @@ def open_trainer(
         UserError: whatever of the recipe, its files or the directory cannot be used.
     """
     with open_parts(recipe) as parts:
-        run = RunDirectory.open(resume) if resume else RunDirectory.create(recipe, path=path)
+        run = RunDirectory.open(resume) if resume else RunDirectory.create(with_absolute_paths(recipe), path=path)
         trainer = Trainer(
             recipe=recipe,
             rollouts=parts.rollouts,
@@ -98,6 +100,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
         UserError: as `open_trainer`.
     """
     advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
+    check_estimator(recipe, advantage)
     settings = learner_settings(recipe)
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
     stops = stop_token_ids(model, tokenizer)
@@ -129,6 +132,31 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
                 temperature=recipe.evaluation.temperature,
                 top_p=recipe.evaluation.top_p,
             ),
+        )
+
+
+def check_estimator(recipe: Recipe, advantage: Estimator) -> None:
+    """Refuse an estimator that fails, or sees no difference, where some of N rollouts are right.
+
+    Raises:
+        RecipeError: with the estimator's own words.
+    """
+    n, ones = recipe.rollouts.per_prompt, np.ones(2, np.int64)
+    groups = [
+        GroupRewards(
+            rewards=np.array([1.0, 0.0]), counts=np.array([c, n - c]), lengths=ones, correct=np.array([True, False])
+        )
+        for c in {1, n // 2}
+    ]
+    name = recipe.algorithm.advantage.name
+    try:
+        found = estimate(advantage, groups)
+    except ValueError as error:
+        raise RecipeError(f"algorithm.advantage {name!r} cannot work with {n} rollouts per prompt: {error}") from error
+    if not any(values.any() for values in found):
+        raise RecipeError(
+            f"algorithm.advantage {name!r} gives no signal with {n} rollouts per prompt, whatever they earn: raise "
+            "rollouts.per_prompt, or change its arguments"
         )
 
 
@@ -216,7 +244,7 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
         prompt_at=lambda position: render(training.at(position), as_tokenizer, rendering),
         evaluation_sets=sets,
         probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
-        fingerprint=training.fingerprint,
+        fingerprint=fingerprint(training.fingerprint, [[p.text, p.answer] for name in sets for p in sets[name]]),
     )
 
 
@@ -224,6 +252,7 @@ def _source(task: GymTask | FileTask, split: Split, seed: int, pool: VerifierPoo
     if isinstance(task, GymTask):
         size = task.size if split == "train" else None
         return GymSource(task.task, task.args, split=split, seed=seed, size=size, meta=task.meta)
+    resolve_verifier(task.verifier)  # here, where a wrong name is one message, not an error per response
     path = task.heldout_path if split == "heldout" and task.heldout_path else task.path
     rows = read_rows(path, verifier=task.verifier, columns=task.columns, meta=task.meta)
     rows, name = rows if task.heldout_path else split_rows(rows, split), f"{path}, {split} rows"

@@ -174,7 +174,7 @@ class EvaluationSettings(Settings):
     training_prompts: NonNegativeInt = 128
     rollouts: PositiveInt = 128
     """per prompt; at least the largest k"""
-    ks: tuple[int, ...] = (1, 64)
+    ks: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (1, 64)
     temperature: PositiveFloat = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
 
@@ -279,6 +279,25 @@ def parse_recipe(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
 def dump_recipe(recipe: Recipe) -> str:
     """The resolved recipe as YAML that `load_recipe` reads back to the same recipe."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with every path made absolute, so that a run can be resumed from another folder."""
+
+    def absolute(task: GymTask | FileTask) -> GymTask | FileTask:
+        if isinstance(task, GymTask):
+            return task
+        heldout = task.heldout_path.absolute() if task.heldout_path else None
+        return task.model_copy(update={"path": task.path.absolute(), "heldout_path": heldout})
+
+    model = Path(recipe.model.path)
+    path = str(model.absolute()) if model.exists() else recipe.model.path
+    return recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update={"path": path}),
+            "tasks": tuple(absolute(task) for task in recipe.tasks),
+        }
+    )
 
 
 def differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:

@@ -191,7 +191,7 @@ class RolloutGroup:
         Raises:
             ValueError: no sequence at all, or lists of different lengths.
         """
-        rows = [np.asarray(s, np.int32) for s in sequences]
+        rows = [_as_tokens(prompt, s) for s in sequences]
         finishes = [int(Finish.STOP)] * len(rows) if finish is None else [int(f) for f in finish]
         values = None if logprobs is None else [np.asarray(v, np.float64) for v in logprobs]
         _check_rows(prompt, rows, finishes, values)
@@ -286,6 +286,13 @@ class RolloutGroup:
             end_counts=end_counts[present],
             finish=self.finish[present],
         )
+
+
+def _as_tokens(prompt: Prompt, sequence: Sequence[int] | NDArray[np.integer[Any]]) -> Ints:
+    wide = np.asarray(sequence, np.int64)
+    if wide.ndim != 1 or (len(wide) and not 0 <= wide.min() <= wide.max() < 2**31):
+        raise ValueError(f"prompt {prompt.id}: a response is a list of token ids from 0 to 2**31 - 1")
+    return wide.astype(np.int32)
 
 
 def _check_rows(prompt: Prompt, rows: list[Ints], finish: list[int], values: list[NDArray[np.float64]] | None) -> None:

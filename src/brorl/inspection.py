@@ -131,7 +131,8 @@ def _first_prompts(parts: Parts, wanted: int) -> list[Prompt]:
 
 
 def _grade_golds(parts: Parts, prompts: list[Prompt]) -> tuple[int, int]:
-    graded, refused = refused_golds(parts.rollouts.pool, prompts)
+    # What a user's own verifier makes of a bare reference answer says nothing.
+    graded, refused = refused_golds(parts.rollouts.pool, [p for p in prompts if ":" not in p.verifier])
     if graded and len(refused) == graded:
         first = refused[0]
         raise DataError(

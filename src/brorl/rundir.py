@@ -182,6 +182,16 @@ def write_text(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def check_output(path: Path | None) -> None:
+    """Refuse a file that could not be written in the end, before the work begins.
+
+    Raises:
+        RunError: its folder is missing, or it is one itself.
+    """
+    if path is not None and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise RunError(f"{path}: cannot be written; name a file in a folder that exists and is yours")
+
+
 def write_json(path: Path, data: Any) -> None:
     """`write_text` of indented JSON."""
     write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
@@ -192,7 +202,8 @@ def _now() -> str:
 
 
 def _environment() -> dict[str, Any]:
-    installed = {d.metadata["Name"].lower(): d.version for d in metadata.distributions() if d.metadata["Name"]}
+    names = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
+    installed = {name.lower().replace("_", "-"): version for name, version in names.items()}
     return {
         "command": sys.argv,
         "host": platform.node(),
@@ -208,6 +219,13 @@ def _commit() -> str | None:
     """The commit of the source tree in use, with + when it is modified; none when installed elsewhere."""
     here = Path(__file__).resolve().parent
     try:
+        # Installed into somebody's project, this file is not a tracked one of that project's repository.
+        subprocess.run(
+            ["git", "-C", str(here), "ls-files", "--error-unmatch", "rundir.py"],
+            capture_output=True,
+            timeout=10,
+            check=True,
+        )
         found = subprocess.run(
             ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
         )

@@ -17,7 +17,7 @@ from brorl.algorithms.selection import kept_share
 from brorl.collection import Collected, PromptAt, collect
 from brorl.config import Recipe
 from brorl.engines.protocol import Sampling
-from brorl.errors import RunError
+from brorl.errors import RunError, UserError
 from brorl.evaluation.evaluate import Evaluation, evaluate
 from brorl.group import Fate, Prompt, ScoredGroup
 from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
@@ -80,6 +80,14 @@ class Trainer:
             RunError: nothing to learn from in three steps in a row, too many gradings failed, or the disk is full.
                 What was done up to then is saved.
         """
+        try:
+            yield from self._steps()
+        except UserError as error:
+            self.run.note(status="failed", reason=str(error))
+            raise
+        self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
+
+    def _steps(self) -> Iterator[dict[str, Any]]:
         self.run.note(status="running")
         if self.progress.step == 0:
             self.save()
@@ -94,7 +102,6 @@ class Trainer:
                 )
         if self.progress.step % self.recipe.checkpoint.every:
             self.save()
-        self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
 
     def step(self) -> dict[str, Any]:
         """One step of broad RLVR."""
@@ -210,7 +217,6 @@ class Trainer:
 
     def _give_up(self, why: str) -> None:
         self.save()
-        self.run.note(status="failed", reason=why)
         raise RunError(f"{why}. The run is saved in {self.run.path}")
 
     def _evaluate_when_due(self) -> None:

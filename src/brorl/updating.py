@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from brorl.algorithms.advantages import Estimator, GroupRewards, estimate
 from brorl.algorithms.weights import token_weights
 from brorl.config import Recipe
+from brorl.errors import RunError
 from brorl.group import Finish, ScoredGroup
 from brorl.learner.learner import Learner
 from brorl.learner.objective import TrainingGroup
@@ -21,8 +22,14 @@ def update_policy(
 
     Returns:
         The learner's figures, averaged over the mini-batches.
+
+    Raises:
+        RunError: rewards that the estimator is not made for.
     """
-    advantages = estimate(estimator, [group_rewards(group, recipe) for group in groups])
+    try:
+        advantages = estimate(estimator, [group_rewards(group, recipe) for group in groups])
+    except ValueError as error:
+        raise RunError(f"advantage estimator {recipe.algorithm.advantage.name!r}: {error}") from error
     tries = [group.group for group in groups]
     minibatches = np.array_split(np.arange(len(groups)), min(recipe.algorithm.minibatches, len(groups)))
     with phases.timed("log-probabilities"):

@@ -161,6 +161,9 @@ def test_unknown_key(tmp_path: Path) -> None:
         ({"algorithm": {"loss": {"name": "clipped", "eps_low": 1.5}}}, "clip range needs"),
         ({"algorithm": {"advantage": "nowhere.here:f"}}, "cannot import 'nowhere.here'"),
         ({"rollouts": {"per_prompt": 1}}, "nothing to compare with"),
+        ({"algorithm": {"advantage": {"name": "pass_at_k", "k": 64}}}, "gives no signal with 24 rollouts"),
+        ({"algorithm": {"advantage": {"name": "pass_at_k", "k": 0}}}, "k must be at least 1"),
+        ({"evaluation": {"ks": []}}, "evaluation.ks"),
         ({"rollouts": {"max_new_tokens": 60}}, "needs a context of"),
         ({"tasks": [{"kind": "gym", "task": "chain_summ"}]}, "did you mean 'chain_sum'"),
         ({"tasks": [{"kind": "gym", "task": "chain_sum", "args": {"max_term": 3}}]}, "max_terms"),
@@ -171,6 +174,51 @@ def test_settings_that_cannot_work(tmp_path: Path, settings: dict[str, Any], say
     refused("train", write_recipe(tmp_path, **settings), cwd=tmp_path, says=says)
     refused("check", tmp_path / "recipe.yaml", cwd=tmp_path, says=says)
     assert not (tmp_path / "runs").exists()
+
+
+def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    for verb in ("train", "check"):
+        refused(verb, recipe, "--json", tmp_path / "nowhere" / "out.json", cwd=tmp_path, says="cannot be written")
+    assert not (tmp_path / "runs").exists()
+
+
+OWN_VERIFIER = """
+def reward(completions, **columns):
+    return [{right} if text[:1] in set("abcdefghijklm") else {wrong} for text in completions]
+"""
+
+
+def own_verifier(directory: Path, name: str, *, right: float, wrong: float, **settings: Any) -> Path:
+    """A recipe whose reward function lies in the folder where the command is given."""
+    (directory / f"{name}.py").write_text(OWN_VERIFIER.format(right=right, wrong=wrong))
+    recipe = write_recipe(directory, **settings)
+    tasks = [{"kind": "file", "path": "data.jsonl", "verifier": f"{name}:reward"}]
+    return write_recipe(recipe.parent, **{**settings, "tasks": tasks})
+
+
+def test_a_reward_function_of_ones_own_and_resume_from_another_folder(tmp_path: Path) -> None:
+    recipe = own_verifier(tmp_path, "my_rewards", right=1.0, wrong=0.0, steps=2)
+    brorl("check", recipe, cwd=tmp_path)
+    brorl("train", recipe, "-s", "steps=1", "--run", tmp_path / "run", cwd=tmp_path)
+    assert records_of(tmp_path / "run")[0]["outcome_error"] == 0
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 1", "steps: 2"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "my_rewards.py").write_text(OWN_VERIFIER.format(right=1.0, wrong=0.0))
+    brorl("train", "--resume", tmp_path / "run", cwd=tmp_path / "elsewhere")
+    assert len(records_of(tmp_path / "run")) == 2
+
+
+def test_rewards_that_the_estimator_is_not_made_for(tmp_path: Path) -> None:
+    recipe = own_verifier(tmp_path, "my_signs", right=1.0, wrong=-1.0, algorithm={"advantage": "maxrl"})
+    refused("train", recipe, cwd=tmp_path, says="rewards must not be negative")
+    assert RunDirectory.open(tmp_path / "runs" / "tiny-1").read_info()["status"] == "failed"
+
+
+def test_a_verifier_that_is_not_there(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tasks=[{"kind": "file", "path": "data.jsonl", "verifier": "not_there:f"}])
+    refused("check", recipe, cwd=tmp_path, says="cannot import not_there")
 
 
 def test_truncated_model_file(tmp_path: Path) -> None:

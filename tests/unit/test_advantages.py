@@ -113,13 +113,19 @@ def test_pass_at_k_training_equals_enumeration_of_subsets() -> None:
     np.testing.assert_allclose(advantage, expected)
 
 
+def test_a_group_smaller_than_k_has_no_subset_to_learn_from() -> None:
+    [small, large] = ADVANTAGES["pass_at_k"]([flat_group([float("nan"), 0, 1, 0]), flat_group([0, 0, 0, 1])], k=4)
+    assert (small == 0).all()
+    assert (large == 0).all()  # its only 4-subset holds a success
+
+
 def test_bad_arguments_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="over must be"):
         ADVANTAGES["reinforce_pp_baseline"]([], over="steps")
     with pytest.raises(ValueError, match="ddof"):
         ADVANTAGES["grpo"]([], ddof=2)
-    with pytest.raises(ValueError, match="at least k"):
-        ADVANTAGES["pass_at_k"]([flat_group([0.0, 1.0])], k=4)
+    with pytest.raises(ValueError, match="at least 1"):
+        ADVANTAGES["pass_at_k"]([flat_group([0.0, 1.0])], k=0)
     with pytest.raises(ValueError, match="negative"):
         ADVANTAGES["maxrl"]([flat_group([-1.0, 1.0])])
     with pytest.raises(ValueError, match="not finite for group 0"):

@@ -1,6 +1,8 @@
 """Data files: three layouts, and an error for each way in which a file can be wrong."""
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,17 @@ def test_real_files() -> None:
     rows = read_rows(shared("data/gsm8k_test.jsonl"), verifier="numeric")
     assert len(rows) == 677
     assert all(row.answer and row.question for row in rows)
+
+
+def test_tables_from_elsewhere(tmp_path: Path) -> None:
+    """Dates and decimals become text, and NaN, as tables write it, is no answer."""
+    path = tmp_path / "t.parquet"
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    table = pa.table({"question": ["a?"], "answer": pa.array([Decimal("1.50")]), "made": pa.array([when])})
+    pq.write_table(table, path)
+    [row] = read_rows(path, verifier="numeric")
+    assert row.answer == "1.50"
+    assert row.meta["made"].startswith("2026-01-02")
+    (tmp_path / "n.jsonl").write_text('{"question": "a?", "answer": NaN}')
+    with pytest.raises(DataError, match="no answer"):
+        read_rows(tmp_path / "n.jsonl", verifier="numeric")

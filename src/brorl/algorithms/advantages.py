@@ -122,9 +122,13 @@ def pass_at_k(groups: Sequence[GroupRewards], *, k: int = 4) -> list[Array]:
     With c successes of N, the group's mean m = 1 - C(N-c, k)/C(N, k) and deviation s = sqrt(m (1 - m)), a success gets
     (1 - m) / s and a failure (1 - m - C(N-c-1, k-1)/C(N-1, k-1)) / s. Source: arXiv 2508.10751.
 
+    A group with fewer than k scored rollouts has no k-subset and gets zeros.
+
     Raises:
-        ValueError: k is less than 1 or larger than a group.
+        ValueError: k is less than 1.
     """
+    if k < 1:
+        raise ValueError(f"pass_at_k: k must be at least 1, not {k}")
     return [_pass_at_k(group, k) for group in groups]
 
 
@@ -133,10 +137,8 @@ def _pass_at_k(group: GroupRewards, k: int) -> Array:
     n = int(group.counts[scored].sum())
     correct = group.correct & scored
     successes = int(group.counts[correct].sum())
-    if successes in (0, n):
+    if successes in (0, n) or k > n:
         return np.zeros(len(group.rewards))
-    if not 1 <= k <= n:
-        raise ValueError(f"pass_at_k: k = {k} needs groups of at least k scored rollouts; this one has {n}")
     fail = comb(n - successes, k) / comb(n, k)
     if fail == 0.0:
         return np.zeros(len(group.rewards))  # every subset holds a success: nothing to tell apart

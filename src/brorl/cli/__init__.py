@@ -22,6 +22,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's error is one message on stderr and exit code 1."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a user's own functions lie where the command is given
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,8 +187,6 @@ def _check_verifier(name: str) -> None:
     from brorl.verifiers.custom import resolve
 
     if ":" in name:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # a user's own verifier lies where the command is given
         resolve(name)
     elif name not in VERIFIERS:
         known = ", ".join(sorted(VERIFIERS))

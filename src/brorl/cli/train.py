@@ -32,8 +32,9 @@ def train(
     from brorl.build import open_trainer
     from brorl.reports.live import LiveView
     from brorl.reports.summary import summarise_run, summary_tables
-    from brorl.rundir import RunDirectory, write_json
+    from brorl.rundir import RunDirectory, check_output, write_json
 
+    check_output(json_out)
     if (recipe is None) == (resume is None):
         raise RecipeError("give either a recipe file to start a run, or --resume RUN to continue one")
     if resume is not None and (overrides or run):
@@ -89,12 +90,13 @@ def check(
     """Validate a recipe, show it resolved with its cost and its first prompt, and start nothing."""
     from brorl.config import dump_recipe
     from brorl.inspection import inspect_recipe
-    from brorl.rundir import write_json
+    from brorl.rundir import check_output, write_json
 
+    check_output(json_out)
     console = Console(highlight=False)
     settings = load_recipe(recipe, overrides or ())
-    console.print(dump_recipe(settings), markup=False)
     found = inspect_recipe(settings)
+    console.print(dump_recipe(settings), markup=False)
     for title, text in found.sections():
         console.print(f"[bold]{title}[/]")
         console.print(text, markup=False, soft_wrap=True)

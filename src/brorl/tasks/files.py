@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,7 +161,7 @@ def _row(
         messages=messages,
         verifier=verifier,
         answer=answer or "",
-        meta={key: value for key, value in record.items() if key not in used},
+        meta={key: _plain(value) for key, value in record.items() if key not in used},
     )
 
 
@@ -198,10 +199,20 @@ def _answer(record: dict[str, Any], columns: Mapping[str, str]) -> str | None:
     candidates = (columns["answer"],) if "answer" in columns else _NAMES["answer"]
     for column in candidates:
         value = record.get(column)
-        if value is not None and str(value).strip():
-            return value if isinstance(value, str) else json.dumps(value)
+        if value is not None and value == value and str(value).strip():  # NaN is how tables write a missing answer
+            return _text(value)
     reward_model = record.get("reward_model")  # verl
     if isinstance(reward_model, dict) and reward_model.get("ground_truth") is not None:
-        value = reward_model["ground_truth"]
-        return value if isinstance(value, str) else json.dumps(value)
+        return _text(reward_model["ground_truth"])
     return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str | Decimal):
+        return str(value)
+    return json.dumps(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """JSON values: dates, decimals and bytes of a Parquet column become text."""
+    return json.loads(json.dumps(value, default=str))
