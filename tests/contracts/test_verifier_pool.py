@@ -232,9 +232,11 @@ def test_impossible_settings_are_refused(bad: dict[str, int]) -> None:
 
 
 PARENT = """
+import signal
 import sys
 from brorl.group import Prompt
 from brorl.verifiers.pool import VerifierPool
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 ask = lambda i: Prompt(id=str(i), text="?", verifier="hostile_verifiers:obey", answer="right")
 with VerifierPool(workers=2, deadline=300.0) as pool:
     pids = {pool.submit(ask(i), "pid").result().extracted for i in range(200)}
