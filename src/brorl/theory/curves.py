@@ -92,22 +92,25 @@ def by_prompt(prompt_ids: Sequence[str], values: ArrayLike, *, level: float = 0.
 
 
 def node_growth(groups: Sequence[RolloutGroup], *, draws: int = 2, seed: int = 0) -> tuple[float, float]:
-    """(nodes of one rollout, alpha) of the law nodes ~ first * N^alpha, fitted by least squares on log scales.
+    """(nodes of one rollout, alpha) of the law nodes ~ first * N^alpha, for the mean over groups.
+
+    Least squares on log scales through the mean number of nodes at each N: costs follow the mean, which a few prompts
+    with many different answers carry, not the typical group.
 
     Raises:
         ValueError: no group with at least four rollouts and one token.
     """
-    points: list[tuple[float, float]] = []
+    found: dict[int, list[float]] = {}
     for index, group in enumerate(groups):
         if group.rollouts < 4 or group.nodes == 0:
             continue
         rng = generator(seed, "node_growth", index, group.prompt.id)
         for size in [1 << i for i in range(group.rollouts.bit_length()) if 1 << i < group.rollouts]:
-            nodes = [group.subsample(size, rng).nodes for _ in range(draws)]
-            points.append((size, max(float(np.mean(nodes)), 1.0)))
-        points.append((group.rollouts, group.nodes))
-    if not points:
+            found.setdefault(size, []).extend(group.subsample(size, rng).nodes for _ in range(draws))
+        found.setdefault(group.rollouts, []).append(group.nodes)
+    if not found:
         raise ValueError("the growth of nodes needs a group of at least four rollouts")
+    points = [(size, max(float(np.mean(nodes)), 1.0)) for size, nodes in found.items()]
     log_n = np.log(np.array([size for size, _ in points], np.float64))
     log_nodes = np.log(np.array([nodes for _, nodes in points], np.float64))
     centred = log_n - log_n.mean()
