@@ -81,7 +81,7 @@ def read_rows(
             raise DataError(f"columns: {key!r} is unknown; known: {', '.join(_NAMES)}")
     rows: list[TaskRow] = []
     first_seen: dict[str, str] = {}
-    for number, record in _records(path):
+    for number, record in read_records(path):
         where = f"{path}, {_unit(path)} {number}"
         row = _row(record, where, f"{path.stem}/{number}", verifier, columns, needs_answer)
         row = TaskRow(
@@ -111,7 +111,12 @@ def _unit(path: Path) -> str:
     return "row" if path.suffix == ".parquet" else "line"
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a ``.jsonl`` or ``.parquet`` file as they stand, each with its line or row number from 1.
+
+    Raises:
+        DataError: a missing file, broken JSON, a row that is not an object; the message names file and line.
+    """
     if not path.is_file():
         raise DataError(f"no data file {path}")
     if path.suffix == ".parquet":
@@ -161,7 +166,7 @@ def _row(
         messages=messages,
         verifier=verifier,
         answer=answer or "",
-        meta={key: _plain(value) for key, value in record.items() if key not in used},
+        meta={key: plain(value) for key, value in record.items() if key not in used},
     )
 
 
@@ -210,9 +215,9 @@ def _answer(record: dict[str, Any], columns: Mapping[str, str]) -> str | None:
 def _text(value: Any) -> str:
     if isinstance(value, str | Decimal):
         return str(value)
-    return json.dumps(_plain(value))
+    return json.dumps(plain(value))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON values: dates, decimals and bytes of a Parquet column become text."""
     return json.loads(json.dumps(value, default=str))
