@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +35,7 @@ from brorl.trainer import Trainer
 from brorl.verifiers.custom import resolve as resolve_verifier
 from brorl.verifiers.pool import VerifierPool
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,10 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     """
     advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
     check_estimator(recipe, advantage)
-    settings = learner_settings(recipe)
+    device = compute_device(recipe)
+    settings = replace(learner_settings(recipe), compute_dtype=compute_dtype(recipe, device))
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
+    model.to(device)  # type: ignore[arg-type]
     stops = stop_token_ids(model, tokenizer)
     verification = recipe.verification
     with VerifierPool(
@@ -114,7 +116,9 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
         directory = model_directory(recipe.model.path)
         if recipe.model.warm_optimizer and (directory / OPTIMIZER_FILE).exists():
             learner.load_optimizer(directory)
-        engine = LocalEngine(model, kv_budget_mib=recipe.rollouts.kv_budget_mib)
+        engine = LocalEngine(
+            model, kv_budget_mib=recipe.rollouts.kv_budget_mib, compute_dtype=learner.settings.compute_dtype
+        )
         yield Parts(
             tokenizer=tokenizer,
             learner=learner,
@@ -133,6 +137,33 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
                 top_p=recipe.evaluation.top_p,
             ),
         )
+
+
+def compute_device(recipe: Recipe) -> torch.device:
+    """Where the model lies: `model.device`, or for ``auto`` a GPU where there is one.
+
+    Raises:
+        RecipeError: a GPU is asked for, and there is none.
+    """
+    wanted, available = recipe.model.device, torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise RecipeError(
+            f"model.device is cuda, and PyTorch {torch.__version__} finds no GPU it can use: install a PyTorch built "
+            "for CUDA and check the driver, or set model.device: cpu"
+        )
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
+
+def compute_dtype(recipe: Recipe, device: torch.device) -> torch.dtype | None:
+    """What matrix products are computed in, in learner and engine alike; None is the weights' dtype.
+
+    Weights and optimizer stay in `model.dtype` (master weights); log-probabilities are taken in float32 at least.
+    """
+    settings = recipe.model
+    if settings.compute == "auto":
+        half = device.type == "cuda" and settings.dtype == "float32" and torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if half else None
+    return torch.bfloat16 if settings.compute == "bfloat16" else None
 
 
 def check_estimator(recipe: Recipe, advantage: Estimator) -> None:
@@ -190,6 +221,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         weight_decay=optimizer.weight_decay,
         max_grad_norm=optimizer.max_grad_norm,
         max_nodes=optimizer.max_nodes,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
     )
 
 

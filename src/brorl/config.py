@@ -86,7 +86,14 @@ Task = Annotated[GymTask | FileTask, Field(discriminator="kind")]
 class ModelSettings(Settings):
     path: str = "brorl-tiny"
     """a Hugging Face model directory, or brorl-tiny, the bundled model"""
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto is a GPU where there is one"""
+    dtype: Literal["float32", "float64"] = "float32"
+    """of the weights and the optimizer, whatever they are on disk"""
+    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    """of matrix products in learner and engine; auto is bfloat16 on a GPU that has it, else that of the weights"""
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass: less memory, more time"""
     warm_optimizer: bool = True
     """start AdamW from the state stored beside the model, if there is one"""
 
@@ -229,6 +236,8 @@ class Recipe(Settings):
             raise ValueError("tasks: name at least one, such as {kind: gym, task: chain_sum}")
         if self.rollouts.per_prompt < 2:
             raise ValueError("rollouts.per_prompt = 1 leaves a group baseline nothing to compare with: use 2 or more")
+        if self.model.dtype == "float64" and self.model.compute != "auto":
+            raise ValueError("model.compute has no effect while model.dtype is float64: drop one of them")
         if self.algorithm.kl_weight == 0 and self.reference.reset_every is not None:
             raise ValueError("reference.reset_every has no effect while algorithm.kl_weight is 0: drop one of them")
         if not self.selection.drop_constant and (self.selection.carry_surplus or self.selection.oversample > 1):

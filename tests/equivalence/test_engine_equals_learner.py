@@ -52,6 +52,25 @@ def test_before_and_after_an_update(architecture: str, dtype: torch.dtype, toler
         assert np.abs(now - group.logprobs).max() > 100 * tolerance
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_in_bfloat16_both_compute_alike(architecture: str, gradient_checkpointing: bool) -> None:
+    """Closer to each other than either is to float32: what is left is the order of sums, for TIS or icepop to take."""
+    model = tiny_model(architecture)
+    settings = LearnerSettings(
+        temperature=0.8,
+        objective=Objective(kl_coefficient=0.0),
+        compute_dtype=torch.bfloat16,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+    learner, exact = Learner(model, settings), Learner(tiny_model(architecture), LearnerSettings(temperature=0.8))
+    groups = sample(LocalEngine(model, compute_dtype=torch.bfloat16), step=0)
+    drawn = np.concatenate([group.logprobs for group in groups if group.logprobs is not None])
+    scored, truth = np.concatenate(learner.logprobs(groups)), np.concatenate(exact.logprobs(groups))
+    assert drawn.dtype == scored.dtype == np.float32
+    assert 1e-4 < np.abs(scored - drawn).mean() < min(0.05, np.abs(truth - drawn).mean())
+
+
 def test_an_engine_of_its_own_follows_the_learner() -> None:
     """The engine holds another copy of the model, as on another device: loading the weights makes them one again."""
     learner = Learner(tiny_model("qwen2"), LearnerSettings(temperature=0.8))  # tied embeddings

@@ -58,15 +58,23 @@ class LocalEngine:
         kv_budget_mib: memory for keys and values, prompts included, in MiB. Results do not depend on it; one row and
             one prompt are always allowed.
         policy_version: version of the weights that the model holds now.
+        compute_dtype: of matrix products, by autocast, as the learner's; None is that of the weights.
 
     Raises:
         ModelError: the model's logits differ from those of its own forward pass, in a short check.
     """
 
-    def __init__(self, model: PreTrainedModel, *, kv_budget_mib: float = 1024, policy_version: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        kv_budget_mib: float = 1024,
+        policy_version: int = 0,
+        compute_dtype: torch.dtype | None = None,
+    ) -> None:
         self.model = model
         self._policy_version = policy_version
-        self._trie = TrieModel(model)
+        self._trie = TrieModel(model, compute_dtype)
         self._capacity = int(kv_budget_mib * 2**20) // self._trie.bytes_per_token
 
     @property

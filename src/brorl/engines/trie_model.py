@@ -1,7 +1,7 @@
 """A causal language model, evaluated at the nodes of tries instead of on sequences."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -21,12 +21,17 @@ class TrieModel:
 
     The model's attention implementation and training mode are as before whenever no pass is under way.
 
+    Args:
+        model: a causal language model.
+        compute_dtype: of matrix products, by autocast; None is that of the weights.
+
     Raises:
         ModelError: the logits differ from those of the model's own forward pass, in a short check.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype | None = None) -> None:
         self.model = model
+        self.compute_dtype = compute_dtype
         self.bytes_per_token = _check_exactness(self)
         """Bytes of keys and values that one token takes over all layers."""
 
@@ -58,10 +63,16 @@ class TrieModel:
             "use_cache": False,
             "trie": trie,
         }
-        with _trie_attention_of(model):
+        with _trie_attention_of(model), self.autocast():
             if not logits:
                 return model.get_decoder()(**inputs).last_hidden_state
-            return model(**inputs, logits_to_keep=1).logits[:, -1]
+            last = model(**inputs, logits_to_keep=1).logits[:, -1]
+            return last if self.compute_dtype is None else last.float()
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context in which the model computes."""
+        dtype = self.compute_dtype
+        return nullcontext() if dtype is None else torch.autocast(self.model.device.type, dtype=dtype)
 
     def row_logits(
         self, frontier: Frontier, cached: int, cache: KeyValues, prompts: KeyValues, prompt_lengths: Ints
@@ -118,7 +129,8 @@ def _check_exactness(trie: TrieModel) -> int:
     device_ids = torch.from_numpy(ids).to(model.device)
     training = model.training
     model.eval()
-    expected = torch.stack([model(device_ids[:1, :9]).logits[0, -2:], model(device_ids[1:]).logits[0, -2:]])
+    with trie.autocast():
+        expected = torch.stack([model(device_ids[:1, :9]).logits[0, -2:], model(device_ids[1:]).logits[0, -2:]])
     model.train(training)
     prompts = trie.prompt_cache([ids[0, :4], ids[1, :7]])
     if not prompts.layers:
@@ -135,7 +147,7 @@ def _check_exactness(trie: TrieModel) -> int:
         )
         got += [logits for _, logits in trie.row_logits(frontier, cached, cache, prompts, prompt_lengths)]
     worst = float((torch.stack(got, 1) - expected).abs().max())
-    allowed = torch.finfo(expected.dtype).eps ** 0.5 * max(1.0, float(expected.abs().max()))
+    allowed = torch.finfo(trie.compute_dtype or expected.dtype).eps ** 0.5 * max(1.0, float(expected.abs().max()))
     if not worst <= allowed:
         raise ModelError(
             f"{type(model).__name__}: the local engine's logits differ from the model's by {worst:.2g} "

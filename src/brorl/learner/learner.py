@@ -293,5 +293,8 @@ def _checkpoint_gradients(model: PreTrainedModel) -> None:
     dropout = {key: value for key, value in model.config.to_dict().items() if "drop" in key and value}
     if dropout:
         raise ModelError(f"gradient checkpointing needs a model without dropout; set {dropout} to 0 in its config.json")
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if hasattr(model, "activation_checkpointing_enable"):  # its name from transformers 5.24 on
+        model.activation_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()

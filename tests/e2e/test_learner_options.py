@@ -1,0 +1,67 @@
+"""What a recipe says about device, precision and memory of the learner, as a run has it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from brorl.build import compute_device, compute_dtype, open_trainer
+from brorl.config import Recipe, load_recipe
+from brorl.errors import RecipeError
+from brorl.rundir import RunDirectory
+from command_line import refused
+from tiny_policy import write_recipe
+
+QUIET: dict[str, Any] = {"steps": 2, "evaluation": {"heldout_prompts": 0, "training_prompts": 0}}
+
+
+def trained(home: Path, name: str, **model: Any) -> RunDirectory:
+    recipe = load_recipe(write_recipe(home, **QUIET, model=model))
+    with open_trainer(recipe, path=home / name) as trainer:
+        assert trainer.learner.settings.gradient_checkpointing == recipe.model.gradient_checkpointing
+        assert len(list(trainer.train())) == 2
+    return RunDirectory.open(home / name)
+
+
+def recipe_with(home: Path, **model: Any) -> Recipe:
+    return load_recipe(write_recipe(home, **QUIET, model=model))
+
+
+def test_gradient_checkpointing_trains_alike(tmp_path: Path) -> None:
+    plain, checkpointed = trained(tmp_path, "plain"), trained(tmp_path, "memory", gradient_checkpointing=True)
+    for a, b in zip(plain.read_metrics(), checkpointed.read_metrics(), strict=True):
+        assert a["rollouts"] == b["rollouts"]
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
+        assert a["ratio"] == pytest.approx(b["ratio"], rel=1e-5)
+
+
+def test_bfloat16_computes_on_float32_weights_in_learner_and_engine(tmp_path: Path) -> None:
+    plain, half = trained(tmp_path, "plain"), trained(tmp_path, "half", compute="bfloat16")
+    first, rounded = plain.read_metrics()[0], half.read_metrics()[0]
+    assert rounded["mismatch"] != first["mismatch"]
+    assert first["mismatch"] < 1e-5 < rounded["mismatch"] < 0.05  # bfloat16 keeps 8 bits
+    assert rounded["correction_zero"] < 0.05
+    assert np.isfinite(rounded["loss"])
+    weights = load_file(sorted(half.checkpoints.iterdir())[-1] / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in weights.values())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="speaks of a machine without a GPU")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, model={"device": "cuda"})
+    refused("train", recipe, cwd=tmp_path, says="model.device is cuda, and PyTorch")
+    assert not (tmp_path / "runs").exists()
+    assert compute_device(recipe_with(tmp_path, device="auto")) == torch.device("cpu")
+
+
+def test_what_is_computed_in(tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    assert compute_dtype(recipe_with(tmp_path), cpu) is None
+    assert compute_dtype(recipe_with(tmp_path, compute="float32"), cpu) is None
+    assert compute_dtype(recipe_with(tmp_path, compute="bfloat16"), cpu) == torch.bfloat16
+    with pytest.raises(RecipeError, match=r"no effect while model\.dtype"):
+        recipe_with(tmp_path, compute="bfloat16", dtype="float64")
