@@ -3,15 +3,17 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from brorl.errors import DataError
-from brorl.group import Fate, Prompt, RolloutGroup, ScoredGroup
+from brorl.group import Fate, Outcome, Prompt, RolloutGroup, ScoredGroup
 
 _ARRAYS = {
     "token_ids": np.int32,
@@ -78,22 +80,74 @@ def write_groups(path: Path, groups: Sequence[ScoredGroup]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def read_groups(path: Path) -> list[ScoredGroup]:
-    """Read the groups of a file that `write_groups` made.
+def read_groups(path: Path, rows: Sequence[int] | None = None) -> list[ScoredGroup]:
+    """Read the groups of a file that `write_groups` made, or those at `rows`, counted from 0.
 
     Raises:
         DataError: the file is missing, damaged, or not one of ours.
     """
+    table = _read(path, None, {"prompt_id", *_ARRAYS})
+    return [_group(row) for row in (table if rows is None else table.take(rows)).to_pylist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tallies:
+    """What became of each of G groups, without their tries."""
+
+    prompt_ids: list[str]
+    fates: list[str]
+    rollouts: NDArray[np.int64]
+    """i64[G], N of each group"""
+    scored: NDArray[np.int64]
+    """i64[G], rollouts with a verdict"""
+    correct: NDArray[np.int64]
+    """i64[G], of them correct"""
+
+
+def read_tallies(path: Path, *, correct_threshold: float = 1.0) -> Tallies:
+    """Count the correct rollouts of every group of a file, reading only the columns that say so.
+
+    Raises:
+        DataError: as `read_groups`.
+    """
+    names = ["prompt_id", "fate", "end_counts", "rewards", "outcomes"]
+    table = _read(path, names, set(names))
+    if not table.num_columns:
+        none = np.zeros(0, np.int64)
+        return Tallies(prompt_ids=[], fates=[], rollouts=none, scored=none, correct=none)
+    sizes = table["end_counts"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
+    group = np.repeat(np.arange(len(table)), sizes)
+
+    def flat(name: str) -> NDArray[Any]:
+        return table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+    counts, scorable = flat("end_counts"), ~np.isin(flat("outcomes"), (Outcome.UNSCORABLE, Outcome.ERROR))
+    correct = scorable & (flat("rewards") >= correct_threshold)
+
+    def total(weights: NDArray[Any]) -> NDArray[np.int64]:
+        return np.bincount(group, weights=weights, minlength=len(table)).astype(np.int64)
+
+    return Tallies(
+        prompt_ids=table["prompt_id"].to_pylist(),
+        fates=table["fate"].to_pylist(),
+        rollouts=total(counts),
+        scored=total(counts * scorable),
+        correct=total(counts * correct),
+    )
+
+
+def _read(path: Path, columns: list[str] | None, needed: set[str]) -> pa.Table:
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            present = set(file.schema_arrow.names)
+            missing = needed - present if present else set[str]()
+            if missing:
+                raise DataError(
+                    f"{path}: not a file of rollout groups; it lacks the columns {', '.join(sorted(missing))}"
+                )
+            return file.read(columns=columns if present else None)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read as a Parquet file of rollout groups ({error})") from error
-    if not table.num_columns:
-        return []
-    missing = {"prompt_id", *_ARRAYS} - set(table.column_names)
-    if missing:
-        raise DataError(f"{path}: not a file of rollout groups; it lacks the columns {', '.join(sorted(missing))}")
-    return [_group(row) for row in table.to_pylist()]
 
 
 def _group(row: dict[str, Any]) -> ScoredGroup:
