@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
+from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.collection import PromptAt
 from brorl.config import FileTask, GymTask, Recipe, Ref, with_absolute_paths
 from brorl.engines.local import LocalEngine, stop_token_ids
@@ -45,6 +46,8 @@ class Data:
     prompt_at: PromptAt
     evaluation_sets: Mapping[str, Sequence[Prompt]]
     probe_prompts: Sequence[Prompt]
+    span: int | None
+    """stream positions that hold every prompt; None where the stream is endless"""
     fingerprint: str
 
 
@@ -56,6 +59,7 @@ class Parts:
     learner: Learner
     rollouts: Rollouts
     advantage: Estimator
+    shapings: Mapping[str, Shaping]
     data: Data
     sampling: Sampling
     evaluation_sampling: Sampling
@@ -79,10 +83,12 @@ def open_trainer(
             tokenizer=parts.tokenizer,
             prompt_at=parts.data.prompt_at,
             advantage=parts.advantage,
+            shapings=parts.shapings,
             sampling=parts.sampling,
             evaluation_sampling=parts.evaluation_sampling,
             evaluation_sets=parts.data.evaluation_sets,
             probe_prompts=parts.data.probe_prompts,
+            span=parts.data.span,
             fingerprint=parts.data.fingerprint,
             run=run,
             report=report,
@@ -100,7 +106,8 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
         UserError: as `open_trainer`.
     """
     advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
-    check_estimator(recipe, advantage)
+    shapings = resolve_shapings(recipe)
+    check_estimator(recipe, advantage, shapings)
     device = compute_device(recipe)
     settings = replace(learner_settings(recipe), compute_dtype=compute_dtype(recipe, device))
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
@@ -124,6 +131,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
             learner=learner,
             rollouts=Rollouts(engine, pool, tokenizer),
             advantage=advantage,
+            shapings=shapings,
             data=data,
             sampling=Sampling(
                 max_new_tokens=recipe.rollouts.max_new_tokens,
@@ -166,16 +174,48 @@ def compute_dtype(recipe: Recipe, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if settings.compute == "bfloat16" else None
 
 
-def check_estimator(recipe: Recipe, advantage: Estimator) -> None:
+def resolve_shapings(recipe: Recipe) -> dict[str, Shaping]:
+    """The recipe's shaping functions by name, each tried on a short right and a long wrong response.
+
+    Raises:
+        RecipeError: an unknown name, or arguments that make no sense or have no effect.
+    """
+    found: dict[str, Shaping] = {}
+    for ref in recipe.algorithm.shaping:
+        where = f"algorithm.shaping {ref.name!r}"
+        found[ref.name] = resolve(ref, SHAPINGS, "algorithm.shaping")
+        try:
+            shape(_example(recipe), {ref.name: found[ref.name]})
+        except (ValueError, TypeError) as error:
+            raise RecipeError(f"{where}: {error}") from error
+        if ref.name == "stop_properly" and ref.args.get("coefficient") == 0:
+            raise RecipeError(f"{where}: coefficient 0 has no effect, a truncated response already scores 0; use less")
+    return found
+
+
+def _example(recipe: Recipe) -> Responses:
+    """A right response of one token, and a wrong one at the length limit."""
+    limit = recipe.rollouts.max_new_tokens
+    return Responses(
+        rewards=np.array([1.0, 0.0]),
+        lengths=np.array([1, limit]),
+        truncated=np.array([False, recipe.algorithm.truncated == "zero"]),
+        step=0,
+        max_new_tokens=limit,
+    )
+
+
+def check_estimator(recipe: Recipe, advantage: Estimator, shapings: Mapping[str, Shaping]) -> None:
     """Refuse an estimator that fails, or sees no difference, where some of N rollouts are right.
 
     Raises:
         RecipeError: with the estimator's own words.
     """
-    n, ones = recipe.rollouts.per_prompt, np.ones(2, np.int64)
+    n, example = recipe.selection.downsample or recipe.rollouts.per_prompt, _example(recipe)
+    rewards, _ = shape(example, shapings)
     groups = [
         GroupRewards(
-            rewards=np.array([1.0, 0.0]), counts=np.array([c, n - c]), lengths=ones, correct=np.array([True, False])
+            rewards=rewards, counts=np.array([c, n - c]), lengths=example.lengths, correct=np.array([True, False])
         )
         for c in {1, n // 2}
     ]
@@ -276,6 +316,7 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
         prompt_at=lambda position: render(training.at(position), as_tokenizer, rendering),
         evaluation_sets=sets,
         probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
+        span=training.span,
         fingerprint=fingerprint(training.fingerprint, [[p.text, p.answer] for name in sets for p in sets[name]]),
     )
 

@@ -1,7 +1,7 @@
 """Fill one step with groups that carry signal: dynamic sampling with refill, a round limit and exact accounting."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -37,12 +37,20 @@ def collect(
     step: int,
     position: int,
     carried: Sequence[ScoredGroup] = (),
+    retired: Container[str] = (),
+    span: int | None = None,
     phases: Phases | None = None,
 ) -> Collected:
     """Draw rounds of groups until `prompts_per_step` carry signal or the round limit is reached.
 
     Each round asks for as many prompts as are missing (times `oversample`); groups already accepted stay. At the limit
     the step goes on with what there is, with a warning.
+
+    Args:
+        position: the first unused position of the stream.
+        carried: usable groups of the step before.
+        retired: ids of prompts that are passed over.
+        span: stream positions that hold every prompt; after as many without one that is left, the step has what it has.
     """
     wanted, threshold = recipe.rollouts.prompts_per_step, recipe.verification.correct_threshold
     drop = recipe.selection.drop_constant
@@ -50,7 +58,10 @@ def collect(
     missing = wanted - len(groups)
     rounds = 0
     while missing > 0 and rounds < (recipe.selection.max_rounds if drop else 1):
-        prompts, position = _next_prompts(prompt_at, position, ceil(missing * recipe.selection.oversample))
+        asked = ceil(missing * recipe.selection.oversample)
+        prompts, position = next_prompts(prompt_at, position, asked, retired=retired, span=span)
+        if not prompts:
+            break
         requests = [
             SampleRequest(
                 prompt=prompt, rollouts=recipe.rollouts.per_prompt, key=(recipe.seed, "train", step, slot, rounds)
@@ -70,11 +81,16 @@ def collect(
     return Collected(selection=selection, drawn=tuple(groups[len(carried) :]), position=position, rounds=rounds)
 
 
-def _next_prompts(prompt_at: PromptAt, position: int, wanted: int) -> tuple[list[Prompt], int]:
+def next_prompts(
+    prompt_at: PromptAt, position: int, wanted: int, *, retired: Container[str] = (), span: int | None = None
+) -> tuple[list[Prompt], int]:
+    """The next prompts that are not retired, and the position after them; fewer once `span` positions hold none."""
     prompts: list[Prompt] = []
-    while len(prompts) < wanted:
+    last = position
+    while len(prompts) < wanted and (span is None or position - last < span):
         prompt = prompt_at(position)
         position += 1
-        if prompt is not None:
+        if prompt is not None and prompt.id not in retired:
             prompts.append(prompt)
+            last = position
     return prompts, position

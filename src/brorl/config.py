@@ -138,6 +138,10 @@ class SelectionSettings(Settings):
     """prompts drawn per round over groups missing; above 1 saves rounds and leaves surplus groups"""
     carry_surplus: bool = False
     """usable groups beyond P enter the next step; otherwise they are kept on disk only"""
+    retire_after: PositiveInt | None = None
+    """a prompt that came out all right this many times in a row is not drawn any more"""
+    downsample: Annotated[int, Field(ge=2)] | None = None
+    """rollouts per group that are trained on, those whose rewards vary most (PODS)"""
 
 
 class AlgorithmSettings(Settings):
@@ -151,6 +155,21 @@ class AlgorithmSettings(Settings):
     """optimizer steps per step, whatever N is"""
     truncated: Literal["zero", "mask"] = "zero"
     """a response cut at the length limit scores 0, or is left out of the update"""
+    shaping: tuple[Named, ...] = ()
+    """what a response earns beside being right, in this order; selection does not see it"""
+
+    @model_validator(mode="after")
+    def _shapings_agree(self) -> "AlgorithmSettings":
+        names = [shaping.name for shaping in self.shaping]
+        if len(set(names)) < len(names) or {"cosine", "overlong"} <= set(names):
+            raise ValueError("shaping: one length reward at a time, and each shaping once")
+        if "stop_properly" in names and (self.truncated == "mask" or "overlong" in names):
+            raise ValueError(
+                "shaping: stop_properly says what a truncated response scores; 'truncated: mask' and overlong do so too"
+            )
+        if names and self.advantage.name == "pass_at_k":
+            raise ValueError("shaping has no effect with advantage pass_at_k, which counts successes")
+        return self
 
 
 class OptimizerSettings(Settings):
@@ -170,6 +189,10 @@ class OptimizerSettings(Settings):
 class ReferenceSettings(Settings):
     reset_every: PositiveInt | None = None
     """steps after which the reference policy becomes the current one"""
+    reset_on_kl: PositiveFloat | None = None
+    """it does so too after a step whose mean KL is above this"""
+    reset_on_stall: PositiveInt | None = None
+    """and after this many evaluations in a row without a better held-out pass@1"""
     clear_optimizer: bool = False
     """ProRL v1 clears the optimizer at a reset, v2 keeps it"""
 
@@ -238,8 +261,7 @@ class Recipe(Settings):
             raise ValueError("rollouts.per_prompt = 1 leaves a group baseline nothing to compare with: use 2 or more")
         if self.model.dtype == "float64" and self.model.compute != "auto":
             raise ValueError("model.compute has no effect while model.dtype is float64: drop one of them")
-        if self.algorithm.kl_weight == 0 and self.reference.reset_every is not None:
-            raise ValueError("reference.reset_every has no effect while algorithm.kl_weight is 0: drop one of them")
+        self._resets_make_sense()
         if not self.selection.drop_constant and (self.selection.carry_surplus or self.selection.oversample > 1):
             raise ValueError("selection.carry_surplus and oversample have no effect while drop_constant is false")
         if self.selection.carry_surplus and self.selection.oversample == 1:
@@ -249,7 +271,26 @@ class Recipe(Settings):
                 f"algorithm.minibatches = {self.algorithm.minibatches} needs at least as many prompts per step, "
                 f"not {self.rollouts.prompts_per_step}"
             )
+        if (self.selection.downsample or 0) >= self.rollouts.per_prompt:
+            raise ValueError("selection.downsample has no effect from rollouts.per_prompt up: lower it")
+        endless = [t.task for t in self.tasks if isinstance(t, GymTask) and t.size is None]
+        if self.selection.retire_after is not None and endless:
+            raise ValueError(
+                f"selection.retire_after has no effect on {endless[0]!r}, which never repeats a prompt: give it a size"
+            )
         return self
+
+    def _resets_make_sense(self) -> None:
+        reference, evaluation = self.reference, self.evaluation
+        names = [n for n in ("reset_every", "reset_on_kl", "reset_on_stall") if getattr(reference, n) is not None]
+        if names and self.algorithm.kl_weight == 0:
+            raise ValueError(f"reference.{names[0]} has no effect while algorithm.kl_weight is 0: drop one of them")
+        if reference.clear_optimizer and not names:
+            raise ValueError("reference.clear_optimizer has no effect without a reset: set reference.reset_every, say")
+        if reference.reset_on_stall and not (evaluation.every and evaluation.heldout_prompts and 1 in evaluation.ks):
+            raise ValueError(
+                "reference.reset_on_stall watches held-out pass@1: set evaluation.every, heldout_prompts, and 1 in ks"
+            )
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -4,17 +4,19 @@ The trainer owns the order of things and what must survive a stop; drawing, grad
 business of the parts it is given.
 """
 
+import json
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from brorl.algorithms.advantages import Estimator
-from brorl.algorithms.schedules import broadened, learning_rate
-from brorl.algorithms.selection import kept_share
-from brorl.collection import Collected, PromptAt, collect
+from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
+from brorl.algorithms.selection import count_solved, kept_share, retired
+from brorl.algorithms.shaping import Shaping
+from brorl.collection import Collected, PromptAt, collect, next_prompts
 from brorl.config import Recipe
 from brorl.engines.protocol import Sampling
 from brorl.errors import RunError, UserError
@@ -28,7 +30,7 @@ from brorl.probing import Probe, after_update, before_update
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups, write_groups
-from brorl.updating import update_policy
+from brorl.updating import shaped_groups, shaping_metrics, update_policy
 
 EMPTY_STEPS_LIMIT = 3
 """steps in a row without one usable group, after which a run saves and stops"""
@@ -44,6 +46,15 @@ class Progress:
     """first unused position of the prompt stream"""
     empty_steps: int = 0
     """steps in a row without a usable group"""
+    solved: dict[str, int] = field(default_factory=dict[str, int])
+    """prompt id -> times in a row it came out all right; kept where prompts retire"""
+    judged: int = -1
+    """the last step whose held-out score was looked at for a stall"""
+    best_heldout: float | None = None
+    stalled: int = 0
+    """evaluations in a row without a better held-out pass@1"""
+    reference_reset: str | None = None
+    """why the reference was reset since the last step's record"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,10 +67,13 @@ class Trainer:
     tokenizer: Any
     prompt_at: PromptAt
     advantage: Estimator
+    shapings: Mapping[str, Shaping]
     sampling: Sampling
     evaluation_sampling: Sampling
     evaluation_sets: Mapping[str, Sequence[Prompt]]
     probe_prompts: Sequence[Prompt]
+    span: int | None
+    """stream positions that hold every prompt; None where the stream is endless"""
     fingerprint: str
     """of the data: a resumed run must see the same"""
     run: RunDirectory
@@ -67,6 +81,8 @@ class Trainer:
     progress: Progress = field(default_factory=Progress)
     carried: tuple[ScoredGroup, ...] = ()
     stop_requested: bool = False
+    over: str = ""
+    """why the run ended before its last step, where nothing is left to do"""
     saving_seconds: float = 0.0
     """of the checkpoint before this step"""
 
@@ -85,23 +101,28 @@ class Trainer:
         except UserError as error:
             self.run.note(status="failed", reason=str(error))
             raise
-        self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
+        if self.over:
+            self.run.note(status="finished", reason=self.over)
+        else:
+            self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         self.run.note(status="running")
         if self.progress.step == 0:
             self.save()
         self._evaluate_when_due()
-        while self.progress.step < self.recipe.steps and not self.stop_requested:
+        while self.progress.step < self.recipe.steps and not self.stop_requested and not self._all_retired():
             yield self.step()
             self._evaluate_when_due()
-            if self.progress.empty_steps >= EMPTY_STEPS_LIMIT:
+            if self.progress.empty_steps >= EMPTY_STEPS_LIMIT and not self._all_retired():
                 self._give_up(
                     f"{EMPTY_STEPS_LIMIT} steps in a row without one group that carries signal: every prompt is "
                     "solved or hopeless for this policy. Choose other tasks or more rollouts per prompt"
                 )
         if self.progress.step % self.recipe.checkpoint.every:
             self.save()
+        if self._all_retired():
+            self._end_retired()
 
     def step(self) -> dict[str, Any]:
         """One step of broad RLVR."""
@@ -115,10 +136,13 @@ class Trainer:
             step=number,
             position=self.progress.position,
             carried=self.carried,
+            retired=retired(self.progress.solved, self.recipe.selection.retire_after),
+            span=self.span,
             phases=phases,
         )
         self._check_errors(collected.drawn)
-        groups = collected.selection.trained
+        groups = shaped_groups(collected.selection.trained, self.recipe, self.shapings, number)
+        collected = replace(collected, selection=replace(collected.selection, trained=tuple(groups)))
         figures: dict[str, Any] = {}
         probe = self._probe(number, phases)
         if groups:
@@ -126,10 +150,11 @@ class Trainer:
             self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
         if probe:
             figures["probe"] = after_update(probe, self.learner, self.recipe, phases)
-        self._advance(collected)
+        self._advance(collected, figures)
         with phases.timed("groups"):
             self.run.write_step(number, self._decided(collected))
         record = self._record(number, lr, collected, figures, phases)
+        self.progress.reference_reset = None
         # Metrics and groups first: a resume cuts back what lies after a checkpoint, and cannot add what lies before it.
         self.run.append_metrics(record)
         if self.progress.step % self.recipe.checkpoint.every == 0:
@@ -161,7 +186,7 @@ class Trainer:
             schedule=settings.schedule,
         )
 
-    def _advance(self, collected: Collected) -> None:
+    def _advance(self, collected: Collected, figures: Mapping[str, Any]) -> None:
         progress, selection, reference = self.progress, collected.selection, self.recipe.reference
         progress.step += 1
         progress.position = collected.position
@@ -173,8 +198,49 @@ class Trainer:
             )
         if self.recipe.selection.carry_surplus:
             self.carried = tuple(g for g in selection.set_aside if g.fate is Fate.SURPLUS)
-        if reference.reset_every and progress.step % reference.reset_every == 0:
-            self.learner.reset_reference(clear_optimizer=reference.clear_optimizer)
+        if self.recipe.selection.retire_after:
+            threshold = self.recipe.verification.correct_threshold
+            progress.solved = count_solved(progress.solved, collected.drawn, threshold)
+        why = reset_reason(progress.step, figures.get("kl"), every=reference.reset_every, on_kl=reference.reset_on_kl)
+        if why:
+            self._reset_reference(why)
+
+    def _reset_reference(self, why: str) -> None:
+        self.learner.reset_reference(clear_optimizer=self.recipe.reference.clear_optimizer)
+        self.progress.reference_reset = why
+
+    def _reset_when_stalled(self) -> None:
+        """Reset the reference after enough evaluations without a better held-out pass@1; each is looked at once."""
+        progress, limit = self.progress, self.recipe.reference.reset_on_stall
+        if limit is None or progress.judged >= progress.step or progress.step >= self.recipe.steps:
+            return
+        file = self.run.evaluation_file(progress.step, "held-out")
+        score = json.loads(file.read_text(encoding="utf-8"))["pass_at"]["1"]["value"]
+        progress.judged = progress.step
+        if progress.best_heldout is None or score > progress.best_heldout:
+            progress.best_heldout, progress.stalled = score, 0
+            return
+        progress.stalled += 1
+        if progress.stalled >= limit:
+            progress.stalled = 0
+            self._reset_reference("stall")
+
+    def _all_retired(self) -> bool:
+        """No prompt is left to draw."""
+        gone = retired(self.progress.solved, self.recipe.selection.retire_after)
+        if not gone:
+            return False
+        left, _ = next_prompts(self.prompt_at, self.progress.position, 1, retired=gone, span=self.span)
+        return not left
+
+    def _end_retired(self) -> None:
+        times = self.recipe.selection.retire_after
+        self.over = (
+            f"all {len(retired(self.progress.solved, times))} prompts are retired after {self.progress.step} steps: "
+            f"each came out all right {times} times in a row. Give harder or more prompts to go on"
+        )
+        warnings.warn(self.over, stacklevel=2)
+        self.evaluate()
 
     def _decided(self, collected: Collected) -> list[ScoredGroup]:
         """The step's groups, less those carried into the next step: they are written where they are trained on."""
@@ -197,6 +263,9 @@ class Trainer:
             "kept_share": kept_share(drawn, threshold),
             **group_metrics(drawn, threshold),
             **fate_counts((*selection.trained, *selection.set_aside)),
+            **shaping_metrics(selection.trained),
+            **self._retirement(collected),
+            "reference_reset": self.progress.reference_reset,
             **figures,
             "rollouts_per_second": sum(g.group.rollouts for g in drawn) / max(drawing, 1e-9),
             "peak_memory_mib": peak_memory_mib(),
@@ -206,6 +275,15 @@ class Trainer:
                 "total": phases.total + self.saving_seconds,
             },
         }
+
+    def _retirement(self, collected: Collected) -> dict[str, Any]:
+        """How many prompts are retired, and which of them are since this step; empty where prompts do not retire."""
+        after = self.recipe.selection.retire_after
+        if after is None:
+            return {}
+        gone = retired(self.progress.solved, after)
+        drawn = {group.group.prompt.id for group in collected.drawn}
+        return {"retired": len(gone), "newly_retired": sorted(gone & drawn)}
 
     def _check_errors(self, drawn: Sequence[ScoredGroup]) -> None:
         share, limit = error_share(drawn), self.recipe.verification.max_error_share
@@ -223,6 +301,7 @@ class Trainer:
         step, every = self.progress.step, self.recipe.evaluation.every
         if step in (0, self.recipe.steps) or (every and step % every == 0):
             self.evaluate()
+            self._reset_when_stalled()
 
     def evaluate(self) -> dict[str, Evaluation]:
         """Score the policy on every evaluation set, unless this step's scores are already on disk."""

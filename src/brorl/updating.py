@@ -1,11 +1,15 @@
-"""From scored groups to new weights: advantages over the step, then weights and one optimizer step per mini-batch."""
+"""From scored groups to new weights: shaping and down-sampling, advantages over the step, then weights and one
+optimizer step per mini-batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brorl.algorithms.advantages import Estimator, GroupRewards, estimate
+from brorl.algorithms.downsampling import downsample
+from brorl.algorithms.shaping import Responses, Shaping, shape
 from brorl.algorithms.weights import token_weights
 from brorl.config import Recipe
 from brorl.errors import RunError
@@ -13,6 +17,75 @@ from brorl.group import Finish, ScoredGroup
 from brorl.learner.learner import Learner
 from brorl.learner.objective import TrainingGroup
 from brorl.phases import Phases
+from brorl.seeding import generator
+from brorl.theory.groups import take_scored
+
+SHAPED, TRAINED = "shaped", "trained_rollouts"
+"""Parts of a group that was trained on: shaped rewards, and how many rollouts of each response down-sampling kept."""
+
+
+def shaped_groups(
+    groups: Sequence[ScoredGroup], recipe: Recipe, shapings: Mapping[str, Shaping], step: int
+) -> list[ScoredGroup]:
+    """The selected groups with what the update needs as parts; their rewards and rollouts stay as they are.
+
+    Parts: ``shaped``, f32[K] shaped rewards, where they differ from the rewards; ``shaping_<name>``, each addend;
+    ``trained_rollouts``, where the recipe down-samples.
+
+    Raises:
+        RunError: a shaping function that does not give a number per response.
+    """
+    prepared: list[ScoredGroup] = []
+    for index, scored in enumerate(groups):
+        responses = Responses(
+            rewards=np.where(scored.scorable, scored.rewards, np.nan).astype(np.float64),
+            lengths=scored.group.lengths().astype(np.int64),
+            truncated=scored.group.finish == Finish.LENGTH,
+            step=step,
+            max_new_tokens=recipe.rollouts.max_new_tokens,
+        )
+        try:
+            shaped, addends = shape(responses, shapings)
+        except ValueError as error:
+            raise RunError(f"algorithm.shaping: {error}") from error
+        parts = {f"shaping_{name}": addend.astype(np.float32) for name, addend in addends.items()}
+        if addends or not np.array_equal(shaped, responses.rewards, equal_nan=True):
+            parts[SHAPED] = shaped.astype(np.float32)
+        scored = replace(scored, parts={**scored.parts, **parts})
+        if recipe.selection.downsample:
+            rng = generator(recipe.seed, "downsample", step, index)
+            kept = downsample(
+                group_rewards(scored, recipe).rewards,
+                scored.group.end_counts.astype(np.int64),
+                recipe.selection.downsample,
+                rng,
+            )
+            scored = replace(scored, parts={**scored.parts, TRAINED: kept.astype(np.float32)})
+        prepared.append(scored)
+    return prepared
+
+
+def shaping_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """Of the groups trained on: mean reward per scored rollout before and after shaping, each addend, and the share of
+    rollouts that down-sampling kept; only what the recipe has."""
+    figures: dict[str, float] = {}
+    if any(SHAPED in g.parts for g in groups):
+        figures["unshaped_reward"] = _rollout_mean(groups, [g.rewards for g in groups])
+        figures["shaped_reward"] = _rollout_mean(groups, [g.parts.get(SHAPED, g.rewards) for g in groups])
+    for name in sorted({name for g in groups for name in g.parts if name.startswith("shaping_")}):
+        figures[name] = _rollout_mean(groups, [g.parts[name] for g in groups])
+    kept = [float(g.parts[TRAINED].sum()) for g in groups if TRAINED in g.parts]
+    if kept:
+        figures["trained_rollout_share"] = sum(kept) / sum(g.group.rollouts for g in groups)
+    return figures
+
+
+def _rollout_mean(groups: Sequence[ScoredGroup], values: Sequence[NDArray[np.float32]]) -> float:
+    total = sum(
+        float((g.group.end_counts * v.astype(np.float64))[g.scorable].sum())
+        for g, v in zip(groups, values, strict=True)
+    )
+    return total / sum(g.scored_rollouts for g in groups)
 
 
 def update_policy(
@@ -20,12 +93,17 @@ def update_policy(
 ) -> dict[str, float]:
     """Train on the groups of one step; the number of mini-batches is the recipe's, whatever N is.
 
+    Args:
+        groups: as `shaped_groups` made them. With down-sampling, advantages are those of the rollouts that are kept,
+            as in PODS (arXiv 2504.13818).
+
     Returns:
         The learner's figures, averaged over the mini-batches.
 
     Raises:
         RunError: rewards that the estimator is not made for.
     """
+    groups = [take_scored(g, g.parts[TRAINED].astype(np.int64)) if TRAINED in g.parts else g for g in groups]
     try:
         advantages = estimate(estimator, [group_rewards(group, recipe) for group in groups])
     except ValueError as error:
@@ -58,13 +136,14 @@ def update_policy(
 
 
 def group_rewards(scored: ScoredGroup, recipe: Recipe) -> GroupRewards:
-    """What the advantage estimator sees of a group: unscorable and masked responses are NaN."""
-    rewards = np.where(trained_responses(scored, recipe), scored.rewards, np.nan).astype(np.float64)
+    """What the advantage estimator sees of a group: shaped rewards, NaN for unscorable and masked responses."""
+    trained = trained_responses(scored, recipe)
+    rewards = np.where(trained, scored.parts.get(SHAPED, scored.rewards), np.nan).astype(np.float64)
     return GroupRewards(
         rewards=rewards,
         counts=scored.group.end_counts.astype(np.int64),
         lengths=scored.group.lengths().astype(np.int64),
-        correct=np.nan_to_num(rewards, nan=-np.inf) >= recipe.verification.correct_threshold,
+        correct=trained & (scored.rewards >= recipe.verification.correct_threshold),
     )
 
 

@@ -46,6 +46,20 @@ def test_every_row_once_per_epoch(sizes: list[int], seed: int) -> None:
             assert set(Counter(ids[start : start + size]).values()) == {1}
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    parts=st.lists(st.tuples(st.integers(1, 6), st.floats(0.1, 8)), min_size=1, max_size=4),
+    start=st.integers(0, 300),
+)
+def test_a_span_holds_every_row(parts: list[tuple[int, float]], start: int) -> None:
+    sources = [source(f"s{i}-", size) for i, (size, _) in enumerate(parts)]
+    stream = PromptStream(sources, weights=[weight for _, weight in parts])
+    assert stream.span is not None
+    seen = {stream.at(position).id for position in range(start, start + stream.span)}
+    assert len(seen) == sum(size for size, _ in parts)
+    assert PromptStream([*sources, GymSource("chain_sum")]).span is None
+
+
 def test_a_position_is_the_whole_state() -> None:
     def make() -> PromptStream:
         return PromptStream([source("a", 7), GymSource("chain_sum"), source("b", 5)], weights=[3, 2, 1], seed=5)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brorl.algorithms.schedules import broadened, learning_rate
-from brorl.algorithms.selection import is_constant, kept_share, select
+from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
+from brorl.algorithms.selection import count_solved, is_constant, kept_share, retired, select
+from brorl.collection import next_prompts
 from brorl.group import Fate, Outcome, Prompt, RolloutGroup, ScoredGroup
 
 
@@ -68,3 +69,38 @@ def test_warm_up_and_schedules() -> None:
     assert falling[0] == 1.0
     assert falling == sorted(falling, reverse=True)
     assert falling[-1] == pytest.approx(0.0)
+
+
+def test_a_prompt_retires_after_coming_out_all_right_in_a_row() -> None:
+    solved: dict[str, int] = {}
+    for rewards in ([1.0, 1.0], [1.0, 0.0], [1.0, 1.0], [float("nan")] * 2, [1.0, float("nan")]):
+        solved = count_solved(solved, [scored(rewards, "a"), scored([0.0, 1.0], "b")])
+    assert solved == {"a": 2}  # one failure began the count anew; a group without a verdict changes nothing
+    assert retired(solved, 2) == {"a"}
+    assert retired(solved, 3) == frozenset()
+    assert retired(solved, None) == frozenset()
+
+
+@given(st.sets(st.integers(0, 5)), st.integers(1, 9), st.integers(0, 20))
+def test_retired_prompts_are_passed_over_and_the_end_is_found(gone: set[int], wanted: int, position: int) -> None:
+    def prompt_at(at: int) -> Prompt | None:
+        return None if at % 7 == 6 else Prompt(id=str(at % 7), text="")
+
+    names = {str(i) for i in gone}
+    found, after = next_prompts(prompt_at, position, wanted, retired=names, span=7)
+    assert not names & {prompt.id for prompt in found}
+    assert len(found) == (wanted if len(gone) < 6 else 0)
+    if found:
+        last = prompt_at(after - 1)
+        assert last is not None
+        assert last.id == found[-1].id
+    else:
+        assert after == position + 7
+
+
+def test_when_the_reference_is_reset() -> None:
+    assert reset_reason(400, 0.1, every=200, on_kl=None) == "schedule"
+    assert reset_reason(401, 0.1, every=200, on_kl=0.05) == "kl"
+    assert reset_reason(401, 0.05, every=200, on_kl=0.05) is None
+    assert reset_reason(401, None, every=None, on_kl=0.05) is None  # a step without an update
+    assert reset_reason(400, 1.0, every=None, on_kl=None) is None

@@ -1,4 +1,4 @@
-"""How the learning rate moves with steps and with samples per step."""
+"""What changes with steps: the learning rate, also with samples per step, and when the reference is reset."""
 
 from math import cos, pi, sqrt
 
@@ -30,3 +30,16 @@ def learning_rate(step: int, *, lr: float, steps: int, warmup_steps: int, schedu
     if step < warmup_steps:
         return lr * (step + 1) / warmup_steps
     return lr * SCHEDULES[schedule](step - warmup_steps, steps - warmup_steps)
+
+
+def reset_reason(step: int, kl: float | None, *, every: int | None, on_kl: float | None) -> str | None:
+    """Why the reference policy becomes the current one after `step` steps: "schedule", "kl", or None.
+
+    Args:
+        kl: mean KL to the reference over the step's tokens; None without an update.
+        every: steps between resets (200 to 500 in ProRL v2).
+        on_kl: a step whose KL is above it is a spike.
+    """
+    if every is not None and step % every == 0:
+        return "schedule"
+    return "kl" if on_kl is not None and kl is not None and kl > on_kl else None

@@ -1,6 +1,6 @@
 """Dynamic sampling: which groups are trained on, with exact accounting of what was generated and what was kept."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from brorl.group import Fate, ScoredGroup
@@ -49,3 +49,25 @@ def select(
         else:
             aside.append(replace(group, fate=Fate.SURPLUS))
     return Selection(trained=tuple(trained), set_aside=tuple(aside))
+
+
+def count_solved(
+    solved: Mapping[str, int], groups: Sequence[ScoredGroup], correct_threshold: float = 1.0
+) -> dict[str, int]:
+    """How many times in a row each prompt came out all right, brought up to date with a step's groups, in their order.
+
+    A group that sequential allocation stopped while all of it was right counts; one without a verdict changes nothing.
+    """
+    counts = dict(solved)
+    for group in groups:
+        if not group.scored_rollouts:
+            continue
+        name = group.group.prompt.id
+        right = group.successes(correct_threshold) == group.scored_rollouts
+        counts[name] = counts.get(name, 0) + 1 if right else 0
+    return {name: count for name, count in counts.items() if count}
+
+
+def retired(solved: Mapping[str, int], retire_after: int | None) -> frozenset[str]:
+    """Ids of the prompts that are not drawn any more."""
+    return frozenset(name for name, count in solved.items() if retire_after is not None and count >= retire_after)

@@ -80,6 +80,22 @@ class PromptStream:
             position -= counts[-1]
         return counts
 
+    @property
+    def span(self) -> int | None:
+        """Positions in a row that are sure to hold every row of every source; None where a source is endless."""
+        sizes = [source.size for source in self.sources]
+        if None in sizes:
+            return None
+        # Any p positions give a source of weight w at least w p less twice the number of sources, and twice its size
+        # in a row holds a whole epoch.
+        slack = 2 * len(self.sources)
+        total = sum(self._weights)
+        return max(
+            math.ceil((2 * size + slack) * total / weight)
+            for size, weight in zip(sizes, self._weights, strict=True)
+            if size is not None
+        )
+
     def _permutation(self, which: int, epoch: int) -> NDArray[np.int64]:
         size = self.sources[which].size
         assert size is not None
