@@ -39,5 +39,6 @@ def main() -> None:
 from brorl.cli import models as models  # noqa: E402  (verbs register themselves on `app`)
 from brorl.cli import report as report  # noqa: E402
 from brorl.cli import score as score  # noqa: E402
+from brorl.cli import selftest as selftest  # noqa: E402
 from brorl.cli import theory as theory  # noqa: E402
 from brorl.cli import train as train  # noqa: E402

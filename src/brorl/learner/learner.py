@@ -211,7 +211,7 @@ class Learner:
         Raises:
             ValueError: no group, or log-probabilities missing that the objective needs.
         """
-        sums = self._accumulate(batch)
+        sums = self._accumulate(batch, self.settings.objective)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
         finite = math.isfinite(norm)
         if finite:
@@ -225,23 +225,23 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return mean_metrics(sums) | {"grad_norm": norm, "skipped": float(not finite)}
 
-    def gradient(self, batch: Sequence[TrainingGroup]) -> dict[str, Tensor]:
-        """The gradient of the objective by parameter name, without a step (signal-to-noise estimates, self-tests)."""
-        self._accumulate(batch)
+    def gradient(self, batch: Sequence[TrainingGroup], objective: Objective | None = None) -> dict[str, Tensor]:
+        """The gradient of the learner's objective, or of another, by parameter name, without a step."""
+        self._accumulate(batch, objective or self.settings.objective)
         found = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
         self.optimizer.zero_grad(set_to_none=True)
         return found
 
-    def _accumulate(self, batch: Sequence[TrainingGroup]) -> dict[str, float]:
+    def _accumulate(self, batch: Sequence[TrainingGroup], objective: Objective) -> dict[str, float]:
         """Leave the gradient of the whole batch on the parameters; returns the metrics as sums."""
         if not batch:
             raise ValueError("a step needs at least one group")
-        objective, groups = self.settings.objective, [item.group for item in batch]
+        groups = [item.group for item in batch]
         current = self.logprobs(groups) if objective.sequence_level else None
         values = node_tensors(batch, objective, self.model.device, self.model.dtype, current)
-        return self._with_less_memory(lambda: self._backward(groups, values))
+        return self._with_less_memory(lambda: self._backward(groups, values, objective))
 
-    def _backward(self, groups: Sequence[RolloutGroup], values: NodeTensors) -> dict[str, float]:
+    def _backward(self, groups: Sequence[RolloutGroup], values: NodeTensors, objective: Objective) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
         for batch in micro_batches(groups, self.max_nodes, self.max_tokens):
@@ -250,7 +250,7 @@ class Learner:
                 logprobs, entropies = node_logprobs(
                     self.model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows
                 )
-            loss, metrics = objective_sum(self.settings.objective, values, nodes, logprobs, entropies)
+            loss, metrics = objective_sum(objective, values, nodes, logprobs, entropies)
             loss.backward()
             add_metrics(sums, metrics)
         return sums
