@@ -75,7 +75,6 @@ def open_trainer(
         UserError: whatever of the recipe, its files or the directory cannot be used.
     """
     with open_parts(recipe) as parts:
-        run = RunDirectory.open(resume) if resume else RunDirectory.create(with_absolute_paths(recipe), path=path)
         trainer = Trainer(
             recipe=recipe,
             rollouts=parts.rollouts,

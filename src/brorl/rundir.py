@@ -7,17 +7,20 @@
     evals/             step_<s>_<set>.parquet and .json
     probe/bank.parquet where the recipe has a probe: its groups under the policy of the start
     checkpoints/       step_<s>/, each a Hugging Face model directory with the trainer's state beside it
+    run.lock           held by the process that trains: its id and its host
 
 Every file is written whole under a temporary name and renamed, or appended to line by line. `cut_back` removes what
 lies after a checkpoint, so that a resumed run continues exactly where that checkpoint stands.
 """
 
+import fcntl
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -45,6 +48,7 @@ class RunDirectory:
         self.evals = path / "evals"
         self.bank = path / "probe" / "bank.parquet"
         self.checkpoints = path / "checkpoints"
+        self.lock = path / "run.lock"
 
     @classmethod
     def create(cls, recipe: Recipe, *, parent: Path = Path("runs"), path: Path | None = None) -> "RunDirectory":
@@ -56,7 +60,7 @@ class RunDirectory:
         try:
             if path is None:
                 path = _first_free(parent, recipe.name)
-            elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            elif path.exists() and not _is_free(path):
                 raise RunError(
                     f"{path}: already holds a run; continue it with --resume {path}, or name another directory"
                 )
@@ -85,8 +89,46 @@ class RunDirectory:
         """The resolved recipe this run was started with."""
         return load_recipe(self.config)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other trainer out while the block runs. The system drops the lock of a process that dies.
+
+        Raises:
+            RunError: another process trains here; the message names it.
+        """
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"{self.path}: another process is training this run ({self.lock.read_text().strip()}); "
+                    "stop it first, or start a run of your own"
+                ) from None
+            except OSError as error:
+                warnings.warn(
+                    f"{self.lock}: this file system has no locks ({error.strerror}): see to it yourself that no other "
+                    "process trains this run",
+                    stacklevel=3,
+                )
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
     def read_info(self) -> dict[str, Any]:
-        return json.loads(self.info.read_text(encoding="utf-8")) if self.info.exists() else {}
+        """What run.json holds; empty before there is one.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        try:
+            return json.loads(self.info.read_text(encoding="utf-8")) if self.info.exists() else {}
+        except ValueError as error:
+            raise RunError(
+                f"{self.info}: damaged ({error}). It only describes the run: put {{}} in its place and go on"
+            ) from error
 
     def note(self, **fields: Any) -> None:
         """Set fields of run.json."""
@@ -101,11 +143,21 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All complete lines; a line cut off by a crash is left out."""
+        """All complete lines; a line cut off by a crash is left out.
+
+        Raises:
+            RunError: a damaged line; the message names it.
+        """
         if not self.metrics.exists():
             return []
         lines = self.metrics.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1] if line]
+        records: list[dict[str, Any]] = []
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                records += [json.loads(line)] if line else []
+            except ValueError as error:
+                raise RunError(f"{self.metrics}, line {number}: damaged ({error}); mend or remove the line") from error
+        return records
 
     def group_file(self, step: int) -> Path:
         return self.groups / f"step_{step:06d}.parquet"
@@ -140,10 +192,13 @@ class RunDirectory:
         for file in [*self.groups.iterdir(), *self.evals.iterdir()]:
             number = file.name.removeprefix("step_").split("_")[0].split(".")[0]
             limit = step if file.parent == self.groups else step + 1
-            if file.name.endswith(".partial") or (number.isdigit() and int(number) >= limit):
+            if number.isdigit() and int(number) >= limit:
                 file.unlink()
         for leftover in self.checkpoints.glob(".*"):
             shutil.rmtree(leftover)
+        for directory in (self.path, self.groups, self.evals, self.bank.parent):
+            for leftover in directory.glob("*.partial"):
+                leftover.unlink()
 
 
 @contextmanager
@@ -155,6 +210,14 @@ def _disk(path: Path) -> Iterator[None]:
         raise RunError(
             f"{path}: cannot write ({error.strerror}). Make room and resume; what was saved before is whole"
         ) from error
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a run may start in `path`: an empty directory, or what a run left that was killed before it was one."""
+    own = {"config.yaml", "config.yaml.partial", "run.json.partial", "groups", "evals", "checkpoints"}
+    return path.is_dir() and all(
+        entry.name in own and not (entry.is_dir() and any(entry.iterdir())) for entry in path.iterdir()
+    )
 
 
 def _first_free(parent: Path, name: str) -> Path:

@@ -74,7 +74,10 @@ def write_groups(path: Path, groups: Sequence[ScoredGroup]) -> None:
     table = pa.table({name: _column(name, rows) for name in names})
     partial = path.with_name(path.name + ".partial")
     try:
-        pq.write_table(table, partial, compression="zstd")
+        with partial.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -117,17 +117,15 @@ def _seal(directory: Path) -> None:
 
 
 def _put_in_place(partial: Path, final: Path) -> None:
+    replaced = final.with_name(final.name + ".replaced")
     if final.exists():
         # Saved before at this step. The old one stays readable, under a name that `latest_checkpoint` knows.
-        replaced = final.with_name(final.name + ".replaced")
         shutil.rmtree(replaced, ignore_errors=True)
         os.rename(final, replaced)
-        os.rename(partial, final)
-        _flush(final.parent)
-        shutil.rmtree(replaced)
-    else:
-        os.rename(partial, final)
-        _flush(final.parent)
+    os.rename(partial, final)
+    _flush(final.parent)
+    if replaced.exists():
+        _discard(replaced)
 
 
 def _flush(path: Path) -> None:
