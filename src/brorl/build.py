@@ -1,10 +1,10 @@
 """From a recipe to everything a run needs, opened and closed together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
+from brorl.changes import recipe_changes
 from brorl.collection import PromptAt
 from brorl.config import FileTask, GymTask, Recipe, Ref, with_absolute_paths
 from brorl.engines.local import LocalEngine, stop_token_ids
@@ -48,7 +49,8 @@ class Data:
     probe_prompts: Sequence[Prompt]
     span: int | None
     """stream positions that hold every prompt; None where the stream is endless"""
-    fingerprint: str
+    fingerprint: Mapping[str, Any]
+    """what a resumed run must find again, as `brorl.changes.data_changes` compares it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +69,32 @@ class Parts:
 
 @contextmanager
 def open_trainer(
-    recipe: Recipe, *, resume: Path | None = None, path: Path | None = None, report: Report = silent
+    recipe: Recipe,
+    *,
+    resume: Path | None = None,
+    path: Path | None = None,
+    allow_changes: bool = False,
+    report: Report = silent,
 ) -> Iterator[Trainer]:
     """A trainer at the start of a new run (in `path`, or the first free directory), or where the run `resume` stands.
+
+    A run is open to one trainer at a time. `allow_changes` lets a resumed run go on with a recipe or with data that
+    are not those it was started with.
 
     Raises:
         UserError: whatever of the recipe, its files or the directory cannot be used.
     """
-    with open_parts(recipe) as parts:
+    recipe = with_absolute_paths(recipe)
+    with ExitStack() as stack:
+        run, changes = None, {}
+        if resume is not None:
+            run = RunDirectory.open(resume)
+            stack.enter_context(run.locked())
+            changes = recipe_changes(run.recipe(), recipe, allowed=allow_changes)
+        parts = stack.enter_context(open_parts(recipe))
+        if run is None:
+            run = RunDirectory.create(recipe, path=path)
+            stack.enter_context(run.locked())
         trainer = Trainer(
             recipe=recipe,
             rollouts=parts.rollouts,
@@ -92,8 +112,8 @@ def open_trainer(
             run=run,
             report=report,
         )
-        if resume:
-            trainer.restore()
+        if resume is not None:
+            trainer.restore(changes, allow_changes=allow_changes)
         yield trainer
 
 
@@ -316,8 +336,16 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
         evaluation_sets=sets,
         probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
         span=training.span,
-        fingerprint=fingerprint(training.fingerprint, [[p.text, p.answer] for name in sets for p in sets[name]]),
+        fingerprint=_data_fingerprint(training, sets),
     )
+
+
+def _data_fingerprint(training: PromptStream, sets: Mapping[str, Sequence[Prompt]]) -> dict[str, Any]:
+    return {
+        "sources": [{"name": s.name, "rows": s.size, "fingerprint": s.fingerprint} for s in training.sources],
+        "order": training.fingerprint,
+        "sets": {name: fingerprint([[p.text, p.answer] for p in prompts]) for name, prompts in sets.items()},
+    }
 
 
 def _source(task: GymTask | FileTask, split: Split, seed: int, pool: VerifierPool | None) -> Source:

@@ -135,6 +135,20 @@ class RunDirectory:
         with _disk(self.info):
             write_json(self.info, {**self.read_info(), **fields, "updated": _now()})
 
+    def accept_changes(
+        self,
+        recipe: Recipe,
+        *,
+        step: int,
+        recipe_changes: Mapping[str, tuple[Any, Any]],
+        data: Sequence[str],
+    ) -> None:
+        """Make `recipe` the run's own from `step` on, and write down in run.json what is different."""
+        change = {"step": step, "at": _now(), "recipe": {k: list(v) for k, v in recipe_changes.items()}}
+        self.note(changes=[*self.read_info().get("changes", []), {**change, "data": list(data)}])
+        with _disk(self.config):
+            write_text(self.config, dump_recipe(recipe))
+
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl and see it onto the disk."""
         with _disk(self.metrics), self.metrics.open("a", encoding="utf-8") as file:

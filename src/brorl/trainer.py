@@ -16,6 +16,7 @@ from brorl.algorithms.advantages import Estimator
 from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
 from brorl.algorithms.selection import count_solved, kept_share, retired
 from brorl.algorithms.shaping import Shaping
+from brorl.changes import data_changes
 from brorl.collection import Collected, PromptAt, collect, next_prompts
 from brorl.config import Recipe
 from brorl.engines.protocol import Sampling
@@ -74,8 +75,8 @@ class Trainer:
     probe_prompts: Sequence[Prompt]
     span: int | None
     """stream positions that hold every prompt; None where the stream is endless"""
-    fingerprint: str
-    """of the data: a resumed run must see the same"""
+    fingerprint: Mapping[str, Any]
+    """of the data: a resumed run must see the same, unless a change is allowed"""
     run: RunDirectory
     report: Report = silent
     progress: Progress = field(default_factory=Progress)
@@ -331,27 +332,41 @@ class Trainer:
             self.progress.step,
             self.learner,
             self.tokenizer,
-            state={"progress": asdict(self.progress), "fingerprint": self.fingerprint},
+            state={"progress": asdict(self.progress), "data": self.fingerprint},
             extra=lambda directory: write_groups(directory / "carried.parquet", self.carried),
             keep=self.recipe.checkpoint.keep,
         )
         self.saving_seconds = time.perf_counter() - started
         return path
 
-    def restore(self) -> None:
+    def restore(
+        self, recipe_changes: Mapping[str, tuple[Any, Any]] | None = None, *, allow_changes: bool = False
+    ) -> None:
         """Take up the run at its newest sound checkpoint and cut the records back to it.
 
+        Changes that are allowed are written down in run.json, with the step from which they hold, and the recipe
+        becomes the run's own.
+
         Raises:
-            RunError: no sound checkpoint, or the data has changed since.
+            RunError: no sound checkpoint, or the data has changed since and that is not allowed.
         """
+        recipe_changes = recipe_changes or {}
+        if not any(self.run.checkpoints.glob("step_*")) and not self.run.read_metrics():
+            self.run.cut_back(0)  # killed before its first checkpoint: nothing was done
+            return
         directory = latest_checkpoint(self.run.checkpoints)
         state = load_checkpoint(directory, self.learner)
-        if state["fingerprint"] != self.fingerprint:
+        data = data_changes(state["data"], self.fingerprint)
+        if data and not allow_changes:
             raise RunError(
                 f"{self.run.path}: the data has changed since this run was started, so its place in the data means "
-                "nothing any more; restore the data, or start a new run from the checkpoint " + str(directory)
+                f"nothing any more: {'; '.join(data)}. Restore the data, or go on from this place in the new data with "
+                "--allow-changes (prompts may then come again, or never)"
             )
         self.progress = Progress(**state["progress"])
         self.carried = tuple(read_groups(directory / "carried.parquet"))
         self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
         self.run.cut_back(self.progress.step)
+        if recipe_changes or data:
+            self.run.accept_changes(self.recipe, step=self.progress.step, recipe_changes=recipe_changes, data=data)
+            self.save()  # with the new data's fingerprint: the next resume finds nothing changed

@@ -43,7 +43,9 @@ def what_a_run_is(path: Path) -> dict[str, Any]:
         "metrics": [{k: v for k, v in r.items() if k not in VOLATILE} for r in run.read_metrics()],
         "groups": {name: [_arrays(scored) for scored in found] for name, found in groups.items()},
         "tensors": {f"{f}:{name}": t.tobytes() for f, found in tensors.items() for name, t in found.items()},
-        "evaluations": {str(f): (path / f).read_bytes() for f in files if f.parts[0] == "evals" and f.suffix == ".json"},
+        "evaluations": {
+            str(f): (path / f).read_bytes() for f in files if f.parts[0] == "evals" and f.suffix == ".json"
+        },
         "trainer": {str(f): (path / f).read_bytes() for f in files if f.name == "trainer.json"},
         "status": run.read_info()["status"],
     }
@@ -55,6 +57,7 @@ def _arrays(scored: Any) -> tuple[Any, ...]:
     return (group.prompt.id, scored.fate, *(np.asarray(a).tobytes() for a in (*arrays, scored.rewards)))
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_twenty_moments_ends_as_if_undisturbed(tmp_path: Path, forker: Forker) -> None:
     recipe = write_recipe(tmp_path, **SETTINGS)
     whole = tmp_path / "whole"
@@ -73,7 +76,6 @@ def test_a_run_killed_at_twenty_moments_ends_as_if_undisturbed(tmp_path: Path, f
             moment = int(rng.integers(1, done["moments"] // 3)) if kills < 20 and kills % 4 else None
             seconds = float(rng.uniform(0.2, 2.0)) if kills < 20 and kills % 4 == 0 else None
             answer = forker.run(*arguments, cwd=tmp_path, inside=run, moment=moment, seconds=seconds)
-            print(kills, moment, seconds, answer["killed"], answer["moments"], born)
             kills += answer["killed"]
             finished = not answer["killed"]
             assert answer["killed"] or answer["code"] == 0, answer["text"]

@@ -1,5 +1,8 @@
 """The run directory: whole files or none, the first free name, cutting back, and recipes that come back."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +82,51 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 def test_open_wants_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run directory"):
         RunDirectory.open(tmp_path)
+
+
+def test_what_a_killed_start_left_behind_is_free(tmp_path: Path) -> None:
+    run = RunDirectory.create(RECIPE, path=tmp_path / "run")
+    run.info.rename(tmp_path / "run" / "run.json.partial")  # killed just before the rename that makes it a run
+    again = RunDirectory.create(RECIPE, path=tmp_path / "run")
+    assert again.read_info()["status"] == "created"
+    again.info.unlink()
+    again.write_step(0, [group()])
+    with pytest.raises(RunError, match="already holds a run"):
+        RunDirectory.create(RECIPE, path=tmp_path / "run")
+
+
+HOLD = """
+import os, sys, time
+import os
+import subprocess
+import sys
+from pathlib import Path
+from brorl.rundir import RunDirectory
+with RunDirectory(Path(sys.argv[1])).locked():
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_trainer_at_a_time(tmp_path: Path) -> None:
+    run = RunDirectory.create(RECIPE, path=tmp_path / "run")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        pid = holder.stdout.readline().strip()
+        with pytest.raises(RunError, match=rf"another process is training this run \(process {pid} on"), run.locked():
+            pass
+        holder.kill()
+    with run.locked():  # the lock of a killed process is gone
+        assert run.lock.read_text().startswith(f"process {os.getpid()} on")
+
+
+def test_damaged_records_are_a_message(tmp_path: Path) -> None:
+    run = RunDirectory.create(RECIPE, path=tmp_path / "run")
+    run.metrics.write_text('{"step": 0}\n{"step\n{"step": 2}\n')
+    with pytest.raises(RunError, match=r"metrics\.jsonl, line 2: damaged"):
+        run.read_metrics()
+    run.info.write_text("{")
+    with pytest.raises(RunError, match=r"run\.json: damaged"):
+        run.read_info()

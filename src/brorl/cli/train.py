@@ -22,10 +22,15 @@ Overrides = Annotated[
 
 @app.command()
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="a recipe file; not given with --resume")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="a recipe file; with --resume only to compare or change")
+    ] = None,
     overrides: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="directory of the run; default runs/<recipe>-<n>")] = None,
     resume: Annotated[Path | None, typer.Option(help="directory of a run to continue")] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="with --resume: go on although recipe or data have changed")
+    ] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the final figures to this file")] = None,
 ) -> None:
     """Train a policy by a recipe, or continue a run that was stopped."""
@@ -35,19 +40,26 @@ def train(
     from brorl.rundir import RunDirectory, check_output, write_json
 
     check_output(json_out)
-    if (recipe is None) == (resume is None):
+    if recipe is None and resume is None:
         raise RecipeError("give either a recipe file to start a run, or --resume RUN to continue one")
-    if resume is not None and (overrides or run):
-        raise RecipeError("--resume continues a run as it was started; --set and --run belong to a new run")
+    if resume is not None and run is not None:
+        raise RecipeError("--resume continues a run where it is; --run belongs to a new run")
+    if allow_changes and resume is None:
+        raise RecipeError("--allow-changes has no effect without --resume: a new run has nothing to differ from")
     console = Console()
-    settings = load_recipe(recipe, overrides or ()) if recipe else RunDirectory.open(resume or Path()).recipe()
-    with open_trainer(settings, resume=resume, path=run) as trainer:
+    settings = load_recipe(recipe or RunDirectory.open(resume or Path()).config, overrides or ())
+    with open_trainer(settings, resume=resume, path=run, allow_changes=allow_changes) as trainer:
         view = LiveView(console, settings.steps, done=trainer.progress.step)
         trainer.report = view.report
         with view(), warnings.catch_warnings(), _interrupts(lambda: _stop(trainer, console)):
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: _warn(console, str(message))
             console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
+            if trainer.progress.step >= settings.steps:
+                console.print(
+                    f"nothing left to do: {trainer.progress.step} of {settings.steps} steps are done "
+                    f"(more: -s steps={2 * settings.steps} --allow-changes)"
+                )
             for record in trainer.train():
                 view.show(record)
         summary = summarise_run(trainer.run)

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 from brorl.errors import RunError
 from brorl.learner.learner import OPTIMIZER_FILE, Learner
 
-FORMAT = 1
+FORMAT = 2
 _REFERENCE, _TRAINER, _MANIFEST = "reference.safetensors", "trainer.json", "manifest.json"
 
 
