@@ -1,6 +1,9 @@
 """The verifier for Reasoning Gym: golds score 1, junk scores 0, and the handed cases."""
 
 import json
+import socket
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,12 @@ from brorl.group import Outcome, Prompt
 from brorl.tasks.entries import pack
 from brorl.tasks.gym_items import create, task_names
 from brorl.tasks.reasoning_gym import GymSource
-from brorl.verifiers.gym import ADMISSIBLE, NO_PARTIAL, UNSAFE_TASKS, verify_gym
+from brorl.verifiers.gym import ADMISSIBLE, NO_PARTIAL, verify_gym
+from brorl.verifiers.gym_evaluated import EVALUATED, evaluated
 from brorl.verifiers.gym_judges import JUDGES, evaluate
+from brorl.verifiers.pool import VerifierPool
+from brorl.verifiers.sandbox import ALLOW_WEAK, STRONG, WEAK, launch, run
+from sandbox_needed import require_sandbox
 from shared_data import cases, shared_rows
 
 JUNK = [
@@ -34,6 +41,8 @@ def entry(answer: Any, **metadata: Any) -> dict[str, Any]:
 
 
 def check_task(task: str, rows: int) -> None:
+    if task in EVALUATED:
+        require_sandbox()
     source = GymSource(task)
     for row in (source.row(i) for i in range(rows)):
         meta = json.loads(json.dumps(dict(row.meta)))
@@ -184,30 +193,107 @@ def test_right_answers_in_other_words(task: str, item: dict[str, Any], answer: s
     assert verify_gym(prompt(task, item), f"<answer>{answer}</answer>").outcome is Outcome.CORRECT
 
 
+HOSTILE = {
+    "write": "open('{folder}/pwned', 'w').write('x')",
+    "import": "__import__('os').system('touch {folder}/pwned')",
+    "class": "().__class__.__base__.__subclasses__()",
+    "network": "__import__('socket').create_connection(('127.0.0.1', {port}), 1)",
+    "exit": "__import__('os')._exit(0)",
+    "kill": "__import__('os').kill(__import__('os').getppid(), 9)",
+    "leave": "exit()",
+    "lambda": "[open('{folder}/pwned', 'w') for x in [1]]",
+    "format": "f'{{open(1)}}'",
+}
+
+
+def hostile_texts(folder: Path, port: int) -> dict[str, str]:
+    return {name: text.format(folder=folder, port=port) for name, text in HOSTILE.items()}
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+def test_text_that_is_no_plain_answer_is_not_evaluated(task: str, tmp_path: Path) -> None:
+    item = create(task, {}, 1)[0]
+    for text in [*hostile_texts(tmp_path, 1).values(), "x.__class__", "exec('1')", "lambda: 1", "9**9**9**9"]:
+        assert not EVALUATED[task](text, item), text
+        score = verify_gym(prompt(task, item), f"<answer>{text}</answer>")
+        assert (score.outcome, score.note[:13]) == (Outcome.WRONG, "not evaluated"), text
+        assert evaluate(text)[0] is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("task", ["n_queens", "simple_integration", "polynomial_multiplication"])
+def test_text_that_is_evaluated_reaches_nothing_outside_its_sandbox(task: str) -> None:
+    """Past the form check on purpose: the sandbox alone must hold. Outside it, the same text does write its file."""
+    require_sandbox()
+    item = create(task, {}, 1)[0]
+    with (
+        tempfile.TemporaryDirectory() as folder,  # everybody may pass through it
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        Path(folder).chmod(0o777)
+        texts = hostile_texts(Path(folder), listener.getsockname()[1])
+        for name, text in texts.items():
+            value, note = evaluated(task, item, text)
+            assert value == 0.0, name
+            assert STRONG in note, name
+            assert evaluated(task, item, item["answer"]) == (1.0, STRONG), f"after {name}"
+        assert not list(Path(folder).iterdir())
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        create(task, {}, 1).score_answer(texts["write"], item)
+        assert [path.name for path in Path(folder).iterdir()] == ["pwned"]
+
+
+def test_what_costs_too_much_is_wrong() -> None:
+    require_sandbox()
+    item = create("simple_integration", {}, 1)[0]
+    score = verify_gym(prompt("simple_integration", item), "<answer>7**3333333333*x</answer>")
+    assert score.outcome is Outcome.WRONG
+    assert score.note.endswith(f"[{STRONG}]")
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("integrand", "answer"),
     [
-        "__import__('os').system('touch pwned')",
-        "open('pwned', 'w')",
-        "[open('pwned', 'w') for x in [1]]",
-        "().__class__.__base__.__subclasses__()",
-        "x.__class__",
-        "exec('1')",
-        "lambda: 1",
-        "f'{open(1)}'",
-        "9**9**9**9",
-        "((x**9)**9)**9",
-        "exit()",
+        ("x**4/24", "x**5/5! + C"),
+        ("(100*x + 1)**2", "(100*x + 1)**3/300"),
+        ("x/2", "Rational(1, 4)*x**2"),
+        ("1/x", "log(x) + C"),
+        ("cosh(x)", "sinh(x)"),
+        ("2*x/9", "0.[1]*x**2"),
+        ("exp(x)", "E**x + C"),
+        ("1/(x*log(10))", "log(x, 10) + C"),
     ],
 )
-def test_model_text_is_not_executed(text: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for task, admits in UNSAFE_TASKS.items():
-        item = create(task, {}, 1)[0]
-        assert not admits(text, item), task
-        assert verify_gym(prompt(task, item), f"<answer>{text}</answer>").outcome is Outcome.WRONG
-    assert evaluate(text)[0] is None
-    assert not list(tmp_path.iterdir())
+def test_every_form_of_an_integral_is_right(integrand: str, answer: str) -> None:
+    require_sandbox()
+    item = entry("-", integrand=integrand, variable="x")
+    score = verify_gym(prompt("simple_integration", item), f"<answer>{answer}</answer>")
+    assert (score.outcome, score.note) == (Outcome.CORRECT, STRONG)
+
+
+def test_without_a_sandbox_scorers_that_evaluate_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    item = create("spiral_matrix", {}, 1)[0]
+    response = f"<answer>{item['answer']}</answer>"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(ALLOW_WEAK, raising=False)
+    launch.isolation.cache_clear()
+    try:
+        score = verify_gym(prompt("spiral_matrix", item), response)
+        assert score.outcome is Outcome.ERROR
+        assert "bubblewrap (bwrap) is not installed" in score.note
+        with VerifierPool(workers=1) as pool:
+            pooled = pool.submit(prompt("spiral_matrix", item), response).result()
+        assert (pooled.outcome, "bwrap" in pooled.note) == (Outcome.ERROR, True)
+        launch.isolation.cache_clear()
+        monkeypatch.setenv(ALLOW_WEAK, "1")
+        run._discard("scorer")
+        weak = verify_gym(prompt("spiral_matrix", item), response)
+        assert (weak.outcome, weak.note) == (Outcome.CORRECT, WEAK)
+    finally:
+        run._discard("scorer")
+        launch.isolation.cache_clear()
 
 
 def test_repeating_the_question_is_no_integral() -> None:
@@ -221,9 +307,9 @@ def test_a_small_probability_is_not_zero() -> None:
 
 
 def test_lists_of_tasks_name_tasks() -> None:
-    listed = set(JUDGES) | set(UNSAFE_TASKS) | set(ADMISSIBLE) | NO_PARTIAL
+    listed = set(JUDGES) | set(EVALUATED) | set(ADMISSIBLE) | NO_PARTIAL
     assert listed <= set(task_names())
-    assert not set(JUDGES) & (set(UNSAFE_TASKS) | set(ADMISSIBLE) | NO_PARTIAL)
+    assert not set(JUDGES) & (set(EVALUATED) | set(ADMISSIBLE) | NO_PARTIAL)
 
 
 def test_answers_are_read_in_the_prompts_format() -> None:

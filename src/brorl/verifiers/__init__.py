@@ -29,7 +29,7 @@ starts."""
 
 DEADLINES: dict[str, float] = {
     "code": 120.0,
-    "gym": 20.0,
+    "gym": 60.0,
 }
 """The least deadline that a verifier needs, in seconds; a pool's own raises it. The sandbox ends a program that hangs,
-and says why, after at most two runs of 50 s; some scorers of Reasoning Gym take 4 s on a busy machine."""
+and says why, after at most two runs of 50 s (code) or 25 s (scorers of Reasoning Gym)."""

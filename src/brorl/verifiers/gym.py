@@ -5,12 +5,10 @@
 ``partial`` (the scorer's own partial credit, where it means something).
 
 What the scorers of Reasoning Gym 0.1.25 need: `JUDGES` replaces those that pay for wrong answers; `ADMISSIBLE` states
-the form of an answer where a scorer picks what it likes out of any prose; the `UNSAFE_TASKS` evaluate the model's text,
-so only text that a strict filter proves to be a literal or a plain formula reaches them: they never see names,
-attributes, calls other than elementary functions, or towers of powers.
+the form of an answer where a scorer picks what it likes out of any prose; scorers that evaluate the answer's text
+(`EVALUATED`) run in the sandbox, and where there is none their verdict is ERROR.
 """
 
-import ast
 import json
 import math
 import re
@@ -22,67 +20,13 @@ from brorl.group import Outcome, Prompt
 from brorl.tasks.entries import unpack
 from brorl.tasks.gym_items import create
 from brorl.verifiers.extraction import extract
-from brorl.verifiers.gym_judges import JUDGES, Entry
+from brorl.verifiers.gym_evaluated import EVALUATED, evaluated
+from brorl.verifiers.gym_judges import JUDGES
+from brorl.verifiers.sandbox import SandboxUnavailable, warm_up_scorer
 from brorl.verifiers.score import Score
 
 _CORRECT = 1 - 1e-9
 _FLOOR = 0.1  # scorers pay up to this for any text, or for its mere form
-_FUNCTIONS = {"Abs", "abs", "sqrt", "exp", "log", "ln", "sin", "cos", "tan", "sec", "csc", "cot"}
-_FUNCTIONS |= {"asin", "acos", "atan", "sinh", "cosh", "tanh"}
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
-
-
-def _is_literal(answer: str, entry: Entry) -> bool:
-    """The gold itself, or a Python literal: `eval` of it runs no code."""
-    golds = [str(entry["answer"]), *entry["metadata"].get("valid_answers", [])]
-    if answer.strip() in [gold.strip() for gold in golds]:
-        return True
-    try:
-        ast.literal_eval(answer)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False
-    return len(answer) < 10_000
-
-
-def _is_formula(answer: str, entry: Entry) -> bool:
-    """Numbers, one-letter names, elementary functions and + - * / **, with small exponents."""
-    if len(answer) > 1000:
-        return False
-    try:
-        tree = ast.parse(answer.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return sum(1 for _ in ast.walk(tree)) <= 500 and _is_plain(tree, powers=0)
-
-
-def _is_plain(node: ast.expr, powers: int) -> bool:
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, int | float) and abs(value) < (65 if powers else 1e30)
-        case ast.Name(id=name):
-            return len(name) == 1 or name == "pi"
-        case ast.UnaryOp(op=op, operand=operand):
-            return isinstance(op, _OPERATORS) and _is_plain(operand, powers)
-        case ast.BinOp(op=ast.Pow(), left=left, right=right):
-            return powers < 2 and _is_plain(left, powers + 1) and _is_plain(right, powers + 1)
-        case ast.BinOp(op=op, left=left, right=right):
-            return isinstance(op, _OPERATORS) and _is_plain(left, powers) and _is_plain(right, powers)
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return name in _FUNCTIONS and len(arguments) == 1 and _is_plain(arguments[0], powers)
-    return False
-
-
-UNSAFE_TASKS: dict[str, Callable[[str, Entry], bool]] = {
-    "binary_matrix": _is_literal,  # eval
-    "intermediate_integration": _is_formula,  # sympy.parse_expr, which is eval
-    "n_queens": _is_literal,  # eval
-    "polynomial_multiplication": _is_formula,  # sympy.parse_expr
-    "simple_integration": _is_formula,  # sympy.parse_expr
-    "spiral_matrix": _is_literal,  # eval
-    "string_insertion": _is_literal,  # eval
-}
-"""Tasks whose scorer evaluates the model's text, and what that text must be before it may. (countdown and puzzle24
-would too: `JUDGES` replaces them.)"""
 
 ADMISSIBLE: dict[str, re.Pattern[str]] = {
     "quantum_lock": re.compile(r"[A-Ca-c\s,>→-]*"),  # picks the letters A, B and C out of prose
@@ -105,7 +49,7 @@ propositional_logic, which pays 0.25 for text that says nothing. That is no part
 
 
 def verify_gym(prompt: Prompt, response: str) -> Score:
-    """Grade one response to a Reasoning Gym question.
+    """Grade one response to a Reasoning Gym question; a sandbox that is needed and cannot be started is an ERROR.
 
     Raises:
         KeyError: `prompt.meta` holds no task entry.
@@ -116,40 +60,55 @@ def verify_gym(prompt: Prompt, response: str) -> Score:
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0)
     entry = unpack(prompt.meta["entry"])
     task, config = prompt.meta["task"], prompt.meta["config"]
-    value, note = _value(task, config, entry, answer)
-    bare = answer.rstrip(".")
-    if value < _CORRECT and bare != answer:  # a full stop that ends a sentence, not the answer
-        value, note = max((value, note), _value(task, config, entry, bare))
+    try:
+        value, note = _value(task, config, entry, answer)
+        bare = answer.rstrip(".")
+        if value < _CORRECT and bare != answer:  # a full stop that ends a sentence, not the answer
+            value, note = max((value, note), _value(task, config, entry, bare))
+    except SandboxUnavailable as reason:
+        return Score(outcome=Outcome.ERROR, reward=math.nan, extracted=answer, note=str(reason))
     if value >= _CORRECT:
-        return Score(outcome=Outcome.CORRECT, reward=1.0, extracted=answer)
+        return Score(outcome=Outcome.CORRECT, reward=1.0, extracted=answer, note=note)
     if prompt.meta.get("mode", "binary") == "partial" and value > _FLOOR:
-        return Score(outcome=Outcome.PARTIAL, reward=value, extracted=answer)
+        return Score(outcome=Outcome.PARTIAL, reward=value, extracted=answer, note=note)
     return Score(outcome=Outcome.WRONG, reward=0.0, extracted=answer, note=note)
 
 
 def prepare(prompt: Prompt) -> None:
-    """Load the task's scorer; some read large files."""
-    if prompt.meta["task"] not in JUDGES:
-        _scorer(prompt.meta["task"], json.dumps(prompt.meta["config"], sort_keys=True))
+    """Load the task's scorer, some of which read large files, or start its sandbox.
+
+    Raises:
+        SandboxUnavailable: the scorer needs a sandbox, and none starts here.
+    """
+    task = prompt.meta["task"]
+    if task not in JUDGES:
+        _scorer(task, json.dumps(prompt.meta["config"], sort_keys=True))
+    if task in EVALUATED:
+        warm_up_scorer()
 
 
 def _value(task: str, config: Mapping[str, Any], entry: dict[str, Any], answer: str) -> tuple[float, str]:
-    """The value of an answer in [0, 1], and why it is 0 where the scorer was not asked."""
+    """The value of an answer in [0, 1]; why it is 0, and the level of isolation where the scorer needs one."""
     if task in JUDGES:
         return float(JUDGES[task](answer, entry)), ""
     if task in ADMISSIBLE and not ADMISSIBLE[task].fullmatch(answer):
         return 0.0, "more than the answer"
-    if task in UNSAFE_TASKS and not UNSAFE_TASKS[task](answer, entry):
-        return 0.0, "not evaluated: neither a literal nor a plain formula"
+    if task in EVALUATED:
+        if not EVALUATED[task](answer, entry):
+            return 0.0, "not evaluated: neither a literal nor a plain formula"
+        value, note = evaluated(task, entry, answer)
+        return _in_range(value), note
     scorer = _scorer(task, json.dumps(config, sort_keys=True))
     entry = {**entry, "metadata": dict(entry["metadata"])}  # knight_swap writes into it
     try:
         value = float(scorer(answer, entry))
     except Exception as error:  # prime_factorization and boxnet raise on junk, others may
         return 0.0, f"the scorer raises {type(error).__name__}"
-    if value < _CORRECT and task in NO_PARTIAL:
-        return 0.0, ""
-    return (min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0), ""
+    return (0.0 if value < _CORRECT and task in NO_PARTIAL else _in_range(value)), ""
+
+
+def _in_range(value: float) -> float:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
 @lru_cache(maxsize=256)

@@ -8,8 +8,10 @@ from brorl.verifiers.sandbox.run import (
     RunResult,
     run_judged,
     run_python,
+    run_scorer,
     run_together,
     warm_up,
+    warm_up_scorer,
 )
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "isolation",
     "run_judged",
     "run_python",
+    "run_scorer",
     "run_together",
     "warm_up",
+    "warm_up_scorer",
 ]

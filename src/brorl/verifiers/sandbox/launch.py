@@ -31,6 +31,7 @@ WEAK = "weak: seccomp only, files can be read"
 _INSIDE = Path(__file__).parent / "inside"
 _PYTHON = f"{sys.base_exec_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 _START_SECONDS = 20.0
+_SCORING_START_SECONDS = 50.0  # it loads SymPy
 _SCRATCH_BYTES = 64 << 20
 _FIRST_UID = 2_000_000_000  # + process id: no account has these
 _ENVIRONMENT = {
@@ -53,11 +54,13 @@ class SandboxUnavailable(UserError):
 class Sandbox:
     """One warm sandbox, used by one thread for one program at a time.
 
+    `scoring`: it holds every installed package, read-only, and has Reasoning Gym loaded. Programs get NumPy only.
+
     Raises:
         SandboxUnavailable: it does not start, with the reason.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, scoring: bool = False) -> None:
         self.owner = os.getpid()
         self.isolation = isolation()
         self.busy = False
@@ -65,9 +68,12 @@ class Sandbox:
         scratch = None if self.isolation == STRONG else tempfile.TemporaryDirectory(prefix="brorl-sandbox-")
         info_read, info_write = os.pipe()
         with theirs, open(info_read, "rb") as info, tempfile.TemporaryFile() as log:
-            self.process = _start(theirs.fileno(), info_write, log, scratch and scratch.name)
+            self.process = _start(theirs.fileno(), info_write, log, scratch and scratch.name, scoring)
             os.close(info_write)
-            ready = self.answers_within(_START_SECONDS) and _greeting(self.control) == b"ready"
+            ready = (
+                self.answers_within(_SCORING_START_SECONDS if scoring else _START_SECONDS)
+                and _greeting(self.control) == b"ready"
+            )
             # Killing process 1 of its namespace ends all of a sandbox at once, and bubblewrap then reaps and ends.
             init = os.pidfd_open(json.loads(info.read(4096))["child-pid"]) if ready and scratch is None else None
             self.close = weakref.finalize(self, _end, self.owner, self.control, self.process, init, scratch)
@@ -84,13 +90,13 @@ class Sandbox:
         return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
-def _start(control: int, info: int, log: IO[bytes], scratch: str | None) -> subprocess.Popen[bytes]:
+def _start(control: int, info: int, log: IO[bytes], scratch: str | None, scoring: bool) -> subprocess.Popen[bytes]:
     environment = dict(_ENVIRONMENT)
     if scratch is not None:
         os.chmod(scratch, 0o777)
         environment |= {"PYTHONPATH": str(_INSIDE.parent), "HOME": scratch}
     return subprocess.Popen(
-        _bubblewrap(control, info) if scratch is None else _bare(control, scratch),
+        _bubblewrap(control, info, scoring) if scratch is None else _bare(control, scratch, scoring),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,
@@ -203,33 +209,46 @@ def _mount(source: str, target: str, how: str = "--ro-bind") -> list[str]:
     return [*(word for parent in parents for word in ("--perms", "0755", "--dir", parent)), how, source, target]
 
 
-def _bubblewrap(control: int, info: int) -> list[str]:
+def _bubblewrap(control: int, info: int, scoring: bool) -> list[str]:
     program = shutil.which("bwrap")
     assert program is not None
+    packages = _scoring_folders() if scoring else _numpy_folders()
     return [
         *(program, "--die-with-parent", "--info-fd", str(info), *_namespaces(), *_system()),
-        *(word for folder in _numpy_folders() for word in _mount(str(folder), f"/packages/{folder.name}")),
+        *(word for folder in packages for word in _mount(str(folder), f"/packages/{folder.name}")),
         *_mount(str(_INSIDE), "/brorl/inside"),
         *("--perms", "1777", "--size", str(_SCRATCH_BYTES), "--tmpfs", "/tmp", "--chdir", "/tmp"),
         *("--setenv", "PYTHONPATH", "/brorl", "--remount-ro", "/", "--"),
-        *_server(control, "/tmp", ["/packages"]),
+        *_server(
+            control, "/tmp", [f"/packages/{folder.name}" for folder in packages] if scoring else ["/packages"], scoring
+        ),
     ]
 
 
-def _bare(control: int, scratch: str) -> list[str]:
-    return _server(control, scratch, [str(folder.parent) for folder in _numpy_folders()[:1]])
+def _bare(control: int, scratch: str, scoring: bool) -> list[str]:
+    folders = _scoring_folders() if scoring else [folder.parent for folder in _numpy_folders()[:1]]
+    return _server(control, scratch, [str(folder) for folder in folders], scoring)
 
 
-def _server(control: int, scratch: str, path: list[str]) -> list[str]:
+def _server(control: int, scratch: str, path: list[str], scoring: bool) -> list[str]:
     uid = _FIRST_UID + os.getpid() if os.geteuid() == 0 else None
-    setup = json.dumps({"control": control, "scratch": scratch, "path": path, "uid": uid})
+    preload = ["inside.scorer"] if scoring else []
+    setup = json.dumps({"control": control, "scratch": scratch, "path": path, "uid": uid, "preload": preload})
     return [_PYTHON, "-s", "-S", "-m", "inside.server", setup]
 
 
 def _numpy_folders() -> list[Path]:
     """NumPy is the one package beyond the standard library that programs may import."""
-    spec = find_spec("numpy")
-    if spec is None or spec.origin is None:
-        return []
-    folder = Path(spec.origin).parent
-    return [path for path in (folder, folder.parent / "numpy.libs") if path.is_dir()]
+    folder = _package("numpy")
+    return [path for path in (folder, folder.parent / "numpy.libs") if path.is_dir()] if folder else []
+
+
+def _scoring_folders() -> list[Path]:
+    """The folders of packages that hold Reasoning Gym and SymPy, usually one."""
+    folders = [folder.parent for folder in map(_package, ("reasoning_gym", "sympy", "numpy")) if folder]
+    return list(dict.fromkeys(folders))
+
+
+def _package(name: str) -> Path | None:
+    spec = find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent

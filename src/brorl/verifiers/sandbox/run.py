@@ -14,7 +14,7 @@ from typing import Any
 
 from brorl.verifiers.sandbox.launch import Sandbox
 
-_PROGRAM, _JUDGE = "program", "judge"
+_PROGRAM, _JUDGE, _SCORER = "program", "judge", "scorer"
 _GRACE_SECONDS = 1.0  # for a candidate to notice that its judge is done
 
 
@@ -156,7 +156,7 @@ def _warm(kind: str) -> Sandbox:
     sandbox = _sandboxes.by_kind.get(kind)
     if sandbox is None or sandbox.busy or sandbox.owner != os.getpid():
         _discard(kind)
-        sandbox = _sandboxes.by_kind[kind] = Sandbox()
+        sandbox = _sandboxes.by_kind[kind] = Sandbox(scoring=kind == _SCORER)
     return sandbox
 
 
@@ -177,13 +177,22 @@ def _sealed(data: bytes) -> int:
 
 
 def warm_up() -> None:
-    """Start this thread's sandboxes ahead of need.
+    """Start this thread's sandboxes for programs ahead of need.
 
     Raises:
         SandboxUnavailable: no sandbox can be started here.
     """
     for kind in (_PROGRAM, _JUDGE):
         _warm(kind)
+
+
+def warm_up_scorer() -> None:
+    """Start this thread's sandbox for scorers ahead of need.
+
+    Raises:
+        SandboxUnavailable: no sandbox can be started here.
+    """
+    _warm(_SCORER)
 
 
 def run_python(source: str, stdin: str | bytes = b"", limits: Limits = DEFAULT_LIMITS) -> RunResult:
@@ -205,6 +214,19 @@ def run_together(job: dict[str, Any], limits: Limits) -> RunResult:
     """
     job = {"role": "together", **job}
     return _settled(lambda: _Run(_PROGRAM, job, limits).finish(time.monotonic() + limits.wall_seconds))
+
+
+def run_scorer(job: dict[str, Any], limits: Limits) -> RunResult:
+    """Run a Reasoning Gym scorer that evaluates the answer's text (`inside/scorer.py`).
+
+    Returns:
+        The scorer's result: its standard output is the verdict.
+
+    Raises:
+        SandboxUnavailable: no sandbox can be started here.
+    """
+    job = {"role": "scorer", **job}
+    return _settled(lambda: _Run(_SCORER, job, limits).finish(time.monotonic() + limits.wall_seconds))
 
 
 def run_judged(source: str, job: dict[str, Any], limits: Limits) -> RunResult:

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import site
 import socket
@@ -38,8 +39,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ours = ("", os.getcwd(), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path[:] = [path for path in sys.path if path not in ours] + setup["path"]
-    for name in _PRELOADED.split():
+    for name in [*_PRELOADED.split(), *setup["preload"]]:
         importlib.import_module(name)
+    for left in os.scandir(setup["scratch"]):  # some packages leave files when they are loaded
+        shutil.rmtree(left.path) if left.is_dir(follow_symlinks=False) else os.unlink(left.path)
     site.setquit()  # `exit` and `quit`
     control = socket.socket(fileno=setup["control"])
     gc.collect()
@@ -94,6 +97,8 @@ def _become_program(limits: dict[str, Any], descriptors: list[int], uid: int | N
         _run(job["source"])
     elif job["role"] == "candidate":
         candidate.main(_CHANNEL, job["source"])
+    elif job["role"] == "scorer":
+        importlib.import_module("inside.scorer").main(job)  # preloaded where there is one
     else:
         judge.main(_CHANNEL if job["role"] == "judge" else None, job)
 
