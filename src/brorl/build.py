@@ -352,9 +352,10 @@ def _source(task: GymTask | FileTask, split: Split, seed: int, pool: VerifierPoo
     if isinstance(task, GymTask):
         size = task.size if split == "train" else None
         return GymSource(task.task, task.args, split=split, seed=seed, size=size, meta=task.meta)
-    resolve_verifier(task.verifier)  # here, where a wrong name is one message, not an error per response
+    if task.verifier:
+        resolve_verifier(task.verifier)  # here, where a wrong name is one message, not an error per response
     path = task.heldout_path if split == "heldout" and task.heldout_path else task.path
-    rows = read_rows(path, verifier=task.verifier, columns=task.columns, meta=task.meta)
+    rows = read_rows(path, layout=task.layout, verifier=task.verifier, columns=task.columns, meta=task.meta)
     rows, name = rows if task.heldout_path else split_rows(rows, split), f"{path}, {split} rows"
     return RowsSource(name, accepted_rows(pool, name, rows) if pool and rows else rows)
 

@@ -66,13 +66,17 @@ class GymTask(Settings):
 
 
 class FileTask(Settings):
-    """Prompts from a JSONL or Parquet file."""
+    """Prompts from data on disk."""
 
     kind: Literal["file"]
     path: Path
+    """a JSONL or Parquet file, a folder of them, a pattern; with the library `datasets` a saved or cached data set"""
     heldout_path: Path | None = None
     """a second file for evaluation; without it, held-out rows are split off `path` by content hash"""
-    verifier: str = "math"
+    layout: str = "auto"
+    """the data set's columns, a name in `brorl.tasks.layouts.LAYOUTS`; auto recognises them"""
+    verifier: str | None = None
+    """what grades the responses; none means what the layout says"""
     columns: dict[str, str] = {}
     """names of the columns that hold id, question, messages and answer, where they are not called so"""
     meta: dict[str, Any] = {}
@@ -337,8 +341,8 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     def absolute(task: GymTask | FileTask) -> GymTask | FileTask:
         if isinstance(task, GymTask):
             return task
-        heldout = task.heldout_path.absolute() if task.heldout_path else None
-        return task.model_copy(update={"path": task.path.absolute(), "heldout_path": heldout})
+        heldout = _absolute(task.heldout_path) if task.heldout_path else None
+        return task.model_copy(update={"path": _absolute(task.path), "heldout_path": heldout})
 
     model = Path(recipe.model.path)
     path = str(model.absolute()) if model.exists() else recipe.model.path
@@ -348,6 +352,11 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
             "tasks": tuple(absolute(task) for task in recipe.tasks),
         }
     )
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root; the name of a data set, such as ``owner/name``, stays as it is."""
+    return path.absolute() if path.parent.is_dir() else path
 
 
 def differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:

@@ -118,7 +118,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
 def test_rows_without_answers_where_the_verifier_needs_none(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"prompt": "write", "instruction_id_list": ["x"]})
     (row,) = read_rows(path, verifier="instruction", needs_answer=False)
-    assert (row.answer, row.meta) == ("", {"instruction_id_list": ["x"]})
+    assert (row.answer, row.meta) == ("", {"instruction_id_list": ["x"], "kwargs": [{}]})
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
