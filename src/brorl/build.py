@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
+from brorl.algorithms.allocation import ALLOCATIONS, Allocation
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.changes import recipe_changes
@@ -62,6 +63,7 @@ class Parts:
     rollouts: Rollouts
     advantage: Estimator
     shapings: Mapping[str, Shaping]
+    allocation: Allocation
     data: Data
     sampling: Sampling
     evaluation_sampling: Sampling
@@ -103,6 +105,7 @@ def open_trainer(
             prompt_at=parts.data.prompt_at,
             advantage=parts.advantage,
             shapings=parts.shapings,
+            allocation=parts.allocation,
             sampling=parts.sampling,
             evaluation_sampling=parts.evaluation_sampling,
             evaluation_sets=parts.data.evaluation_sets,
@@ -127,6 +130,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
     shapings = resolve_shapings(recipe)
     check_estimator(recipe, advantage, shapings)
+    allocation = resolve_allocation(recipe)
     device = compute_device(recipe)
     settings = replace(learner_settings(recipe), compute_dtype=compute_dtype(recipe, device))
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
@@ -151,6 +155,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
             rollouts=Rollouts(engine, pool, tokenizer),
             advantage=advantage,
             shapings=shapings,
+            allocation=allocation,
             data=data,
             sampling=Sampling(
                 max_new_tokens=recipe.rollouts.max_new_tokens,
@@ -210,6 +215,19 @@ def resolve_shapings(recipe: Recipe) -> dict[str, Shaping]:
         if ref.name == "stop_properly" and ref.args.get("coefficient") == 0:
             raise RecipeError(f"{where}: coefficient 0 has no effect, a truncated response already scores 0; use less")
     return found
+
+
+def resolve_allocation(recipe: Recipe) -> Allocation:
+    """How the recipe divides rollouts over prompts.
+
+    Raises:
+        RecipeError: an unknown name, or rounds and numbers that make no sense.
+    """
+    ref = recipe.selection.allocation
+    try:
+        return resolve(ref, ALLOCATIONS, "selection.allocation")(recipe.rollouts.per_prompt)
+    except (ValueError, TypeError) as error:
+        raise RecipeError(f"selection.allocation {ref.name!r}: {error}") from error
 
 
 def _example(recipe: Recipe) -> Responses:

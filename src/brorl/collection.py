@@ -2,15 +2,18 @@
 
 import warnings
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
+from brorl.algorithms.allocation import Allocation, stops, uniform
 from brorl.algorithms.selection import Selection, is_constant, select
 from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest, Sampling
-from brorl.group import Prompt, ScoredGroup
+from brorl.group import Fate, Prompt, ScoredGroup
 from brorl.phases import Phases
 from brorl.rollouts import Rollouts
+from brorl.seeding import Key
+from brorl.verifiers.grading import merge_scored
 
 PromptAt = Callable[[int], Prompt | None]
 """The prompt at a position of the endless stream; None where that row is left out"""
@@ -26,6 +29,10 @@ class Collected:
     position: int
     """the first stream position that no step has used"""
     rounds: int
+    saved: int = 0
+    """rollouts that prompts given up early did not take"""
+    prompts_from_savings: int = 0
+    """fresh prompts beyond the round limit, paid with them"""
 
 
 def collect(
@@ -36,6 +43,7 @@ def collect(
     *,
     step: int,
     position: int,
+    allocation: Allocation | None = None,
     carried: Sequence[ScoredGroup] = (),
     retired: Container[str] = (),
     span: int | None = None,
@@ -44,32 +52,35 @@ def collect(
     """Draw rounds of groups until `prompts_per_step` carry signal or the round limit is reached.
 
     Each round asks for as many prompts as are missing (times `oversample`); groups already accepted stay. At the limit
-    the step goes on with what there is, with a warning.
+    the step goes on with what there is, with a warning. Rollouts that given-up prompts did not take pay for further
+    rounds beyond the limit.
 
     Args:
         position: the first unused position of the stream.
+        allocation: how many rollouts a prompt gets; by default N for each.
         carried: usable groups of the step before.
         retired: ids of prompts that are passed over.
         span: stream positions that hold every prompt; after as many without one that is left, the step has what it has.
     """
     wanted, threshold = recipe.rollouts.prompts_per_step, recipe.verification.correct_threshold
-    drop = recipe.selection.drop_constant
+    drop, full = recipe.selection.drop_constant, recipe.rollouts.per_prompt
+    allocation, limit = allocation or uniform(full), recipe.selection.max_rounds if drop else 1
     groups: list[ScoredGroup] = list(carried)
     missing = wanted - len(groups)
-    rounds = 0
-    while missing > 0 and rounds < (recipe.selection.max_rounds if drop else 1):
+    rounds = saved = left = from_savings = 0
+    while missing > 0 and (rounds < limit or left >= full):
         asked = ceil(missing * recipe.selection.oversample)
+        if rounds >= limit:
+            asked = min(asked, left // full)
+            left -= asked * full
         prompts, position = next_prompts(prompt_at, position, asked, retired=retired, span=span)
         if not prompts:
             break
-        requests = [
-            SampleRequest(
-                prompt=prompt, rollouts=recipe.rollouts.per_prompt, key=(recipe.seed, "train", step, slot, rounds)
-            )
-            for slot, prompt in enumerate(prompts)
-        ]
-        groups += rollouts.draw(requests, sampling, phases)
-        rounds += 1
+        key = (recipe.seed, "train", step)
+        fresh = _allocated(rollouts, prompts, sampling, allocation, key, rounds, threshold, phases)
+        unspent = sum(full - group.group.rollouts for group in fresh)
+        from_savings += len(fresh) if rounds >= limit else 0
+        groups, saved, left, rounds = [*groups, *fresh], saved + unspent, left + unspent, rounds + 1
         missing = wanted - sum(not is_constant(g, threshold) for g in groups) if drop else 0
     if missing > 0:
         warnings.warn(
@@ -77,8 +88,50 @@ def collect(
             f"{len(groups)} prompts; going on with these (more rounds: selection.max_rounds)",
             stacklevel=2,
         )
-    selection = select(groups, wanted=wanted, correct_threshold=threshold, drop_constant=drop)
-    return Collected(selection=selection, drawn=tuple(groups[len(carried) :]), position=position, rounds=rounds)
+    return Collected(
+        selection=select(groups, wanted=wanted, correct_threshold=threshold, drop_constant=drop),
+        drawn=tuple(groups[len(carried) :]),
+        position=position,
+        rounds=rounds,
+        saved=saved,
+        prompts_from_savings=from_savings,
+    )
+
+
+def _allocated(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    allocation: Allocation,
+    key: tuple[Key, ...],
+    refill: int,
+    threshold: float,
+    phases: Phases | None,
+) -> list[ScoredGroup]:
+    """One group per prompt, drawn round by round; those given up have the fate STOPPED.
+
+    The draws of a round depend on its number and the prompt's slot alone, not on what became of other prompts.
+    """
+    groups: dict[int, ScoredGroup] = {}
+    active = list(range(len(prompts)))
+    for number, size in enumerate(allocation.rounds):
+        requests = [
+            SampleRequest(prompt=prompts[slot], rollouts=size, key=(*key, slot, refill, *((number,) if number else ())))
+            for slot in active
+        ]
+        for slot, group in zip(active, rollouts.draw(requests, sampling, phases), strict=True):
+            groups[slot] = merge_scored(groups[slot], group) if number else group
+        given_up = {slot for slot in active if _given_up(groups[slot], allocation, threshold)}
+        groups |= {slot: replace(groups[slot], fate=Fate.STOPPED) for slot in given_up}
+        active = [slot for slot in active if slot not in given_up]
+        if not active:
+            break
+    return [groups[slot] for slot in range(len(prompts))]
+
+
+def _given_up(group: ScoredGroup, allocation: Allocation, threshold: float) -> bool:
+    right = group.successes(threshold)
+    return stops(allocation, drawn=group.group.rollouts, right=right, wrong=group.scored_rollouts - right)
 
 
 def next_prompts(

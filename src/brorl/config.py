@@ -146,6 +146,8 @@ class SelectionSettings(Settings):
     """a prompt that came out all right this many times in a row is not drawn any more"""
     downsample: Annotated[int, Field(ge=2)] | None = None
     """rollouts per group that are trained on, those whose rewards vary most (PODS)"""
+    allocation: Named = Ref(name="uniform")
+    """uniform, N rollouts for every prompt; or sequential, in rounds that give hopeless and solved prompts up"""
 
 
 class AlgorithmSettings(Settings):
@@ -268,6 +270,10 @@ class Recipe(Settings):
         self._resets_make_sense()
         if not self.selection.drop_constant and (self.selection.carry_surplus or self.selection.oversample > 1):
             raise ValueError("selection.carry_surplus and oversample have no effect while drop_constant is false")
+        if not self.selection.drop_constant and self.selection.allocation.name != "uniform":
+            raise ValueError(
+                "selection.allocation gives up groups without signal, which drop_constant: false trains on"
+            )
         if self.selection.carry_surplus and self.selection.oversample == 1:
             raise ValueError("selection.carry_surplus has no effect while oversample is 1: no surplus arises")
         if self.algorithm.minibatches > self.rollouts.prompts_per_step:

@@ -46,6 +46,7 @@ class Fate(StrEnum):
     TRAINED = "trained"
     CONSTANT = "constant"  # all rollouts right or all wrong: no learning signal
     SURPLUS = "surplus"  # usable, but the step was full
+    STOPPED = "stopped"  # given up before its full N: not independent draws, so in no statistic about N
     STALE = "stale"  # sampled by an older policy than the step accepts
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from brorl.algorithms.advantages import Estimator
+from brorl.algorithms.allocation import Allocation, signal_chance
 from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
 from brorl.algorithms.selection import count_solved, kept_share, retired
 from brorl.algorithms.shaping import Shaping
@@ -69,6 +70,7 @@ class Trainer:
     prompt_at: PromptAt
     advantage: Estimator
     shapings: Mapping[str, Shaping]
+    allocation: Allocation
     sampling: Sampling
     evaluation_sampling: Sampling
     evaluation_sets: Mapping[str, Sequence[Prompt]]
@@ -136,6 +138,7 @@ class Trainer:
             self.sampling,
             step=number,
             position=self.progress.position,
+            allocation=self.allocation,
             carried=self.carried,
             retired=retired(self.progress.solved, self.recipe.selection.retire_after),
             span=self.span,
@@ -147,7 +150,7 @@ class Trainer:
         figures: dict[str, Any] = {}
         probe = self._probe(number, phases)
         if groups:
-            figures = update_policy(self.learner, groups, self.recipe, self.advantage, lr, phases)
+            figures = update_policy(self.learner, groups, self.recipe, self.advantage, lr, phases, self.allocation)
             self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
         if probe:
             figures["probe"] = after_update(probe, self.learner, self.recipe, phases)
@@ -266,6 +269,7 @@ class Trainer:
             **fate_counts((*selection.trained, *selection.set_aside)),
             **shaping_metrics(selection.trained),
             **self._retirement(collected),
+            **self._allocation(collected),
             "reference_reset": self.progress.reference_reset,
             **figures,
             "rollouts_per_second": sum(g.group.rollouts for g in drawn) / max(drawing, 1e-9),
@@ -285,6 +289,21 @@ class Trainer:
         gone = retired(self.progress.solved, after)
         drawn = {group.group.prompt.id for group in collected.drawn}
         return {"retired": len(gone), "newly_retired": sorted(gone & drawn)}
+
+    def _allocation(self, collected: Collected) -> dict[str, Any]:
+        """What giving prompts up saved, and how many groups with signal it is expected to have missed."""
+        if len(self.allocation.rounds) == 1:
+            return {}
+        threshold = self.recipe.verification.correct_threshold
+        stopped = [group for group in collected.drawn if group.fate is Fate.STOPPED]
+        chances = [
+            signal_chance(self.allocation, drawn=g.group.rollouts, right=g.successes(threshold)) for g in stopped
+        ]
+        return {
+            "rollouts_saved": collected.saved,
+            "prompts_from_savings": collected.prompts_from_savings,
+            "missed_groups": float(sum(chances)),
+        }
 
     def _check_errors(self, drawn: Sequence[ScoredGroup]) -> None:
         share, limit = error_share(drawn), self.recipe.verification.max_error_share

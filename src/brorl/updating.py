@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brorl.algorithms.advantages import Estimator, GroupRewards, estimate
+from brorl.algorithms.allocation import Allocation, survival_weight
 from brorl.algorithms.downsampling import downsample
 from brorl.algorithms.shaping import Responses, Shaping, shape
 from brorl.algorithms.weights import token_weights
@@ -89,13 +90,20 @@ def _rollout_mean(groups: Sequence[ScoredGroup], values: Sequence[NDArray[np.flo
 
 
 def update_policy(
-    learner: Learner, groups: Sequence[ScoredGroup], recipe: Recipe, estimator: Estimator, lr: float, phases: Phases
+    learner: Learner,
+    groups: Sequence[ScoredGroup],
+    recipe: Recipe,
+    estimator: Estimator,
+    lr: float,
+    phases: Phases,
+    allocation: Allocation | None = None,
 ) -> dict[str, float]:
     """Train on the groups of one step; the number of mini-batches is the recipe's, whatever N is.
 
     Args:
         groups: as `shaped_groups` made them. With down-sampling, advantages are those of the rollouts that are kept,
             as in PODS (arXiv 2504.13818).
+        allocation: where it is corrected, a group's advantages count by one over its chance of not being given up.
 
     Returns:
         The learner's figures, averaged over the mini-batches.
@@ -103,6 +111,7 @@ def update_policy(
     Raises:
         RunError: rewards that the estimator is not made for.
     """
+    survival = [_survival(group, allocation, recipe) for group in groups]
     groups = [take_scored(g, g.parts[TRAINED].astype(np.int64)) if TRAINED in g.parts else g for g in groups]
     try:
         advantages = estimate(estimator, [group_rewards(group, recipe) for group in groups])
@@ -124,7 +133,7 @@ def update_policy(
             batch = [
                 TrainingGroup(
                     group=tries[i],
-                    advantages=advantages[i],
+                    advantages=advantages[i] * survival[i],
                     weights=weight,
                     old_logprobs=old.get(i),
                     ref_logprobs=reference[i],
@@ -133,6 +142,13 @@ def update_policy(
             ]
             figures.append(learner.step(batch, lr))
     return {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
+
+
+def _survival(scored: ScoredGroup, allocation: Allocation | None, recipe: Recipe) -> float:
+    if allocation is None or len(allocation.rounds) == 1:
+        return 1.0
+    right = scored.successes(recipe.verification.correct_threshold)
+    return survival_weight(allocation, right=right, wrong=scored.scored_rollouts - right)
 
 
 def group_rewards(scored: ScoredGroup, recipe: Recipe) -> GroupRewards:

@@ -157,6 +157,51 @@ def test_what_is_retired_survives_a_stop(tmp_path: Path) -> None:
     assert records[13]["retired"] > 0
 
 
+SEQUENTIAL = {"name": "sequential", "rounds": [8, 16]}
+
+
+@pytest.mark.slow
+def test_prompts_are_given_up_early_and_the_rest_is_spent_elsewhere(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 4, "evaluation": QUIET, "optimizer": {"lr": 1e-2}}
+    records = assert_resumes_alike(tmp_path, 2, **settings, selection={"allocation": SEQUENTIAL, "max_rounds": 2})
+    run = RunDirectory.open(tmp_path / "whole")
+    for record in records:
+        groups = read_groups(run.group_file(record["step"]))
+        stopped = [g for g in groups if g.fate == "stopped"]
+        assert len(stopped) == record["fate_stopped"]
+        assert all(g.group.rollouts == 8 and g.successes() in (0, 8) for g in stopped)
+        assert all(g.group.rollouts == 24 for g in groups if g.fate != "stopped")
+        assert record["rollouts_saved"] == 16 * len(stopped)
+        assert record["rollouts"] == 24 * len(groups) - record["rollouts_saved"]
+        assert 0 <= record["missed_groups"] < 0.2 * len(stopped) + 1e-9
+    assert sum(r["rollouts_saved"] for r in records) > 0
+    assert sum(r["prompts_from_savings"] for r in records) > 0
+
+
+def test_a_prompts_draws_do_not_depend_on_what_is_given_up(tmp_path: Path) -> None:
+    """Two rules, one of which gives half of the prompts up: the groups that run to the end are the same."""
+    drawn: list[dict[str, Any]] = []
+    for name, rule in (("eager", SEQUENTIAL), ("patient", {**SEQUENTIAL, "prior_right": 2.0})):
+        recipe = write_recipe(
+            tmp_path,
+            steps=1,
+            evaluation=QUIET,
+            selection={"allocation": rule, "max_rounds": 1},
+            rollouts={"prompts_per_step": 12},
+        )
+        brorl("train", recipe, "--run", tmp_path / name, cwd=tmp_path)
+        groups = read_groups(RunDirectory.open(tmp_path / name).group_file(0))
+        drawn.append({g.group.prompt.id: g for g in groups})
+    eager, patient = drawn
+    both = [n for n in eager if n in patient and eager[n].group.rollouts == patient[n].group.rollouts == 24]
+    assert len(both) > 2
+    assert sum(g.fate == "stopped" for g in eager.values()) != sum(g.fate == "stopped" for g in patient.values())
+    for name in both:
+        a, b = eager[name].group, patient[name].group
+        assert [r.tolist() for r in a.responses()] == [r.tolist() for r in b.responses()]
+        np.testing.assert_array_equal(a.end_counts, b.end_counts)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -165,6 +210,8 @@ def test_what_is_retired_survives_a_stop(tmp_path: Path) -> None:
         ({"algorithm": {"shaping": [{"name": "overlong", "buffer": 8}]}}, "buffer 8"),
         ({"algorithm": {"shaping": [{"name": "stop_properly", "coefficient": 0}]}}, "has no effect"),
         ({"algorithm": {"shaping": ["overlong"], "advantage": "maxrl"}}, "must not be negative"),
+        ({"selection": {"allocation": {"name": "sequential", "rounds": [8, 8]}}}, "sum to 24 rollouts"),
+        ({"selection": {"allocation": {**SEQUENTIAL, "stop_below": 0.01}}}, "stops no prompt"),
         ({"selection": {"downsample": 2}, "algorithm": {"advantage": "pass_at_k"}}, "gives no signal with 2"),
     ],
 )

@@ -37,6 +37,10 @@ def with_changes(**changes: Any) -> dict[str, Any]:
         ({"reference": {"clear_optimizer": True}}, "no effect without a reset"),
         ({"reference": {"reset_on_stall": 3}}, "watches held-out pass@1"),
         ({"algorithm": {"kl_weight": 0}, "reference": {"reset_on_kl": 0.1}}, "reset_on_kl has no effect"),
+        (
+            {"selection": {"allocation": {"name": "sequential"}, "drop_constant": False}},
+            "gives up groups without signal",
+        ),
         ({"selection": {"downsample": 512}}, "downsample has no effect"),
         ({"selection": {"retire_after": 2}}, "no effect on 'chain_sum', which never repeats"),
         ({"algorithm": {"shaping": ["cosine", "overlong"]}}, "one length reward at a time"),

@@ -7,7 +7,7 @@ from math import factorial, prod
 import numpy as np
 import pytest
 
-from brorl.group import Finish, Outcome, Prompt, RolloutGroup, ScoredGroup
+from brorl.group import Fate, Finish, Outcome, Prompt, RolloutGroup, ScoredGroup
 from brorl.theory.coverage import expected_undrawn_second_moment
 from brorl.theory.curves import by_prompt, curve, node_growth, whole_groups
 from brorl.theory.groups import (
@@ -202,6 +202,12 @@ def test_groups_stopped_early_stay_out() -> None:
     assert [scored.group.rollouts for scored in whole] == [512, 512, 512]
     assert left_out == 2
     assert whole_groups([]) == ([], 0)
+    # Also where most groups were stopped at one size.
+    stopped = [replace(constant_group(128, 0, f"s{i}"), fate=Fate.STOPPED) for i in range(9)]
+    whole, left_out = whole_groups([*stopped, *groups])
+    assert [scored.group.rollouts for scored in whole] == [512, 512, 512]
+    assert left_out == 11
+    assert whole_groups(stopped) == ([], 9)
 
 
 def test_node_growth_of_known_laws() -> None:

@@ -21,7 +21,7 @@ class Selection:
 
     trained: tuple[ScoredGroup, ...]
     set_aside: tuple[ScoredGroup, ...]
-    """constant and surplus groups, in prompt order"""
+    """constant, surplus and stopped groups, in prompt order"""
 
 
 def kept_share(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0) -> float:
@@ -37,12 +37,15 @@ def select(
     """Keep the first `wanted` groups with signal, in the order given (prompt order, never completion order).
 
     Args:
+        groups: those that allocation stopped carry that fate already, and keep it.
         drop_constant: False trains on every group up to `wanted`; a constant group then adds nothing but its KL term.
     """
     trained: list[ScoredGroup] = []
     aside: list[ScoredGroup] = []
     for group in groups:
-        if drop_constant and is_constant(group, correct_threshold):
+        if group.fate is Fate.STOPPED:
+            aside.append(group)
+        elif drop_constant and is_constant(group, correct_threshold):
             aside.append(replace(group, fate=Fate.CONSTANT))
         elif len(trained) < wanted:
             trained.append(replace(group, fate=Fate.TRAINED))

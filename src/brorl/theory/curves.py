@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from brorl.group import RolloutGroup, ScoredGroup
+from brorl.group import Fate, RolloutGroup, ScoredGroup
 from brorl.seeding import generator
 from brorl.theory.groups import GroupMeasure, GroupTable, Masses, measure
 from brorl.theory.pass_at_k import Interval, clustered_interval, pass_at_k
@@ -51,11 +51,12 @@ class CurvePoint:
 
 def whole_groups(groups: Sequence[ScoredGroup]) -> tuple[list[ScoredGroup], int]:
     """The groups of the commonest N, and how many others (stopped early, or topped up) stay out."""
-    if not groups:
-        return [], 0
-    sizes = Counter(scored.group.rollouts for scored in groups)
+    independent = [scored for scored in groups if scored.fate is not Fate.STOPPED]
+    if not independent:
+        return [], len(groups)
+    sizes = Counter(scored.group.rollouts for scored in independent)
     common = max(sizes, key=lambda size: (sizes[size], size))
-    whole = [scored for scored in groups if scored.group.rollouts == common]
+    whole = [scored for scored in independent if scored.group.rollouts == common]
     return whole, len(groups) - len(whole)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brorl.group import Finish, Outcome, RolloutGroup, ScoredGroup
+from brorl.group import Finish, Outcome, RolloutGroup, ScoredGroup, merge
 from brorl.verifiers.pool import VerifierPool
 from brorl.verifiers.score import Score
 
@@ -69,4 +69,33 @@ def scored(group: RolloutGroup, scores: Sequence[Score]) -> ScoredGroup:
         rewards=np.array([score.reward for score in scores], np.float32),
         outcomes=np.array([score.outcome for score in scores], np.uint8),
         parts={name: np.array([s.parts.get(name, np.nan) for s in scores], np.float32) for name in names},
+    )
+
+
+def merge_scored(first: ScoredGroup, second: ScoredGroup) -> ScoredGroup:
+    """All rollouts of two scored groups of one prompt and policy version; a response in both keeps a verdict it has.
+
+    Raises:
+        ValueError: as `brorl.group.merge`.
+    """
+    group = merge(first.group, second.group)
+    found: dict[tuple[bytes, int], tuple[ScoredGroup, int]] = {}
+    for scored in (first, second):
+        keys = zip(scored.group.responses(), scored.group.finish.tolist(), strict=True)
+        for k, (ids, finish) in enumerate(keys):
+            known = found.get((ids.tobytes(), finish))
+            if known is None or not known[0].scorable[known[1]]:
+                found[ids.tobytes(), finish] = (scored, k)
+    sources = [
+        found[ids.tobytes(), finish] for ids, finish in zip(group.responses(), group.finish.tolist(), strict=True)
+    ]
+    names = sorted({*first.parts, *second.parts})
+    return ScoredGroup(
+        group=group,
+        rewards=np.array([scored.rewards[k] for scored, k in sources], np.float32),
+        outcomes=np.array([scored.outcomes[k] for scored, k in sources], np.uint8),
+        parts={
+            name: np.array([s.parts[name][k] if name in s.parts else np.nan for s, k in sources], np.float32)
+            for name in names
+        },
     )
