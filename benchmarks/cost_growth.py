@@ -7,19 +7,13 @@ Run it on an otherwise idle machine.
 """
 
 import argparse
-import json
-import os
-import platform
-import statistics
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from measuring import HERE, RESULTS, environment, ratio, summary, write_rows
 
-import brorl
 from brorl.build import Parts, open_parts
 from brorl.config import Recipe, load_recipe, parse_recipe
 from brorl.engines.protocol import SampleRequest
@@ -27,7 +21,6 @@ from brorl.phases import Phases
 from brorl.updating import update_policy
 
 WIDTHS = (16, 64, 256, 512)
-HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
@@ -35,7 +28,7 @@ def main() -> None:
     arguments.add_argument("--recipe", type=Path, default=HERE.parent / "recipes" / "quickstart.yaml")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--aim", type=float, default=6.0)
-    arguments.add_argument("--out", type=Path, default=HERE / "results" / "cost_growth.json")
+    arguments.add_argument("--out", type=Path, default=RESULTS / "cost_growth.json")
     options = arguments.parse_args()
     torch.set_num_threads(2)
     recipe = load_recipe(options.recipe)
@@ -47,9 +40,7 @@ def main() -> None:
             for width in WIDTHS:
                 timings[width].append(time_step(parts, recipe, width, round_number))
                 print(f"round {round_number} N={width}: {timings[width][-1]}", flush=True)
-    result = summarise(recipe, timings, options.aim)
-    options.out.write_text(json.dumps([result], indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+    write_rows(options.out, [summarise(recipe, timings, options.aim)])
 
 
 def time_step(parts: Parts, recipe: Recipe, width: int, round_number: int) -> dict[str, float]:
@@ -79,50 +70,16 @@ def time_step(parts: Parts, recipe: Recipe, width: int, round_number: int) -> di
 
 def summarise(recipe: Recipe, timings: dict[int, list[dict[str, float]]], aim: float) -> dict[str, Any]:
     seconds = {width: [t["seconds_per_prompt"] for t in rows] for width, rows in timings.items()}
-    ratios = [wide / narrow for wide, narrow in zip(seconds[WIDTHS[-1]], seconds[WIDTHS[0]], strict=True)]
     return {
         "name": f"cost growth, {recipe.name}: seconds per prompt at N = {WIDTHS[-1]} over N = {WIDTHS[0]}",
-        "ratio": statistics.median(ratios),
+        **ratio(seconds[WIDTHS[-1]], seconds[WIDTHS[0]]),
         "aim": f"<= {aim:g}",
-        "ratio_spread": [min(ratios), max(ratios)],
-        "rounds": len(ratios),
         "prompts_per_step": recipe.rollouts.prompts_per_step,
         "widths": {
-            str(width): {
-                key: {
-                    "median": statistics.median(row[key] for row in rows),
-                    "spread": [min(row[key] for row in rows), max(row[key] for row in rows)],
-                }
-                for key in rows[0]
-            }
-            for width, rows in timings.items()
+            str(width): {key: summary([row[key] for row in rows]) for key in rows[0]} for width, rows in timings.items()
         },
-        **environment(),
+        **environment(torch.get_num_threads()),
     }
-
-
-def environment() -> dict[str, Any]:
-    """What a figure depends on besides the code under test."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return {
-        "versions": {
-            "brorl": brorl.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "commit": commit.stdout.strip() or None,
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":
