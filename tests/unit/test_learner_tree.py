@@ -62,7 +62,8 @@ def test_every_node_is_owned_once_and_predicted_from_its_prefix(
 def test_pieces_keep_to_their_size(rows: list[list[int]], max_nodes: int) -> None:
     group = make(0, [1], rows)
     for piece in cut(0, group, max_nodes):
-        assert len(piece.path) + piece.stop - piece.start <= max(max_nodes, len(piece.path) + 1)
+        assert len(piece.path) + len(piece.inner) <= max(max_nodes, len(piece.path) + 1)
+        assert piece.inner.tolist() == [n for n in range(piece.start, piece.stop) if n in group.parents]
 
 
 @settings(deadline=None)
