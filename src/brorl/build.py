@@ -23,6 +23,7 @@ from brorl.errors import RecipeError
 from brorl.evaluation.golds import accepted_rows
 from brorl.group import Prompt
 from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
+from brorl.learner.lora import Lora, copy_sharing
 from brorl.learner.model import load_model, model_directory
 from brorl.learner.objective import Objective
 from brorl.phases import Report, silent
@@ -142,12 +143,14 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     ) as pool:
         data = open_data(recipe, tokenizer, pool)
         check_lengths(recipe, model, data)
+        # Beside an adapter the engine computes with merged weights; what no adapter touches stays one and the same.
+        sampled = copy_sharing(model, model.parameters()) if settings.lora else model
         learner = Learner(model, settings)
         directory = model_directory(recipe.model.path)
-        if recipe.model.warm_optimizer and (directory / OPTIMIZER_FILE).exists():
+        if recipe.model.warm_optimizer and not settings.lora and (directory / OPTIMIZER_FILE).exists():
             learner.load_optimizer(directory)
         engine = LocalEngine(
-            model, kv_budget_mib=recipe.rollouts.kv_budget_mib, compute_dtype=learner.settings.compute_dtype
+            sampled, kv_budget_mib=recipe.rollouts.kv_budget_mib, compute_dtype=learner.settings.compute_dtype
         )
         yield Parts(
             tokenizer=tokenizer,
@@ -299,6 +302,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         max_grad_norm=optimizer.max_grad_norm,
         max_nodes=optimizer.max_nodes,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
+        lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,
     )
 
 

@@ -8,7 +8,7 @@ the function's own signature is the schema, checked in `brorl.build`. This file 
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import yaml
 from pydantic import (
@@ -87,6 +87,16 @@ class FileTask(Settings):
 Task = Annotated[GymTask | FileTask, Field(discriminator="kind")]
 
 
+class LoraSettings(Settings):
+    """A low-rank adapter instead of the whole model; it has no dropout, so that an unchanged policy has ratio 1."""
+
+    rank: PositiveInt = 16
+    alpha: PositiveFloat = 32.0
+    """the adapter is scaled by alpha / rank"""
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
+    """names of linear layers, such as [q_proj, v_proj]"""
+
+
 class ModelSettings(Settings):
     path: str = "brorl-tiny"
     """a Hugging Face model directory, or brorl-tiny, the bundled model"""
@@ -98,8 +108,10 @@ class ModelSettings(Settings):
     """of matrix products in learner and engine; auto is bfloat16 on a GPU that has it, else that of the weights"""
     gradient_checkpointing: bool = False
     """layers are computed again in the backward pass: less memory, more time"""
+    lora: LoraSettings | None = None
+    """train an adapter on the frozen model"""
     warm_optimizer: bool = True
-    """start AdamW from the state stored beside the model, if there is one"""
+    """start AdamW from the state stored beside the model, if there is one and the model itself is trained"""
 
 
 class PromptSettings(Settings):
@@ -421,6 +433,7 @@ def _known_keys(loc: tuple[Any, ...]) -> list[str]:
             current = {"gym": GymTask, "file": FileTask}[part]
         elif isinstance(part, str) and part in current.model_fields:
             annotation = current.model_fields[part].annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                current = annotation
+            for section in (annotation, *get_args(annotation)):  # a section, or one that may be left out
+                if isinstance(section, type) and issubclass(section, BaseModel):
+                    current = section
     return list(current.model_fields)

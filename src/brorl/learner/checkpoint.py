@@ -1,6 +1,7 @@
 """Checkpoints: a plain Hugging Face model directory with the trainer's state beside it.
 
-    step_<s>/  config.json, model.safetensors, tokenizer files   as `from_pretrained` reads them
+    step_<s>/  config.json, model.safetensors, tokenizer files   as `from_pretrained` reads them, an adapter merged in
+               adapter/                                          with LoRA: the adapter in peft's format, its optimizer
                optimizer.safetensors                             AdamW's state by parameter name
                reference.safetensors                             the reference policy, where it differs from the policy
                trainer.json                                      the learner's counters and whatever the trainer keeps
@@ -27,6 +28,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from brorl.errors import RunError
 from brorl.learner.learner import OPTIMIZER_FILE, Learner
+from brorl.learner.lora import FOLDER, load_adapter_tensors, save_adapter
 
 FORMAT = 2
 _REFERENCE, _TRAINER, _MANIFEST = "reference.safetensors", "trainer.json", "manifest.json"
@@ -82,11 +84,13 @@ def save_checkpoint(
 def _write(
     directory: Path, step: int, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]
 ) -> None:
-    learner.model.save_pretrained(directory)
+    learner.model.save_pretrained(directory, state_dict=dict(learner.weights()) if learner.adapter else None)
     tokenizer.save_pretrained(directory)
+    if learner.adapter:
+        save_adapter(learner.adapter, directory / FOLDER)
     optimizer = learner.optimizer_tensors()
     if optimizer:
-        save_file(optimizer, directory / OPTIMIZER_FILE)
+        save_file(optimizer, _trained(directory, learner) / OPTIMIZER_FILE)
     reference = _reference_tensors(learner)
     if reference:
         save_file(reference, directory / _REFERENCE)
@@ -94,12 +98,17 @@ def _write(
     (directory / _TRAINER).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
+def _trained(directory: Path, learner: Learner) -> Path:
+    """Where what belongs to the trained parameters lies: beside an adapter, the merged model has none of it."""
+    return directory / FOLDER if learner.adapter else directory
+
+
 def _reference_tensors(learner: Learner) -> dict[str, Tensor]:
-    """The reference policy's parameters; empty without one, and where it equals the policy."""
+    """The reference policy's own parameters; empty without one, and where it equals the policy."""
     if learner.reference is None:
         return {}
-    own = dict(learner.model.named_parameters())
-    reference = {name: p.detach() for name, p in learner.reference.named_parameters()}
+    own = learner.trainable()
+    reference = {name: p.detach() for name, p in learner.reference.named_parameters() if name in own}
     if all(torch.equal(own[name], tensor) for name, tensor in reference.items()):
         return {}
     return {name: tensor.contiguous() for name, tensor in reference.items()}
@@ -205,23 +214,26 @@ def load_checkpoint(directory: Path, learner: Learner) -> dict[str, Any]:
     if content["format"] != FORMAT:
         raise RunError(f"{directory}: checkpoint format {content['format']}, and this version of brorl reads {FORMAT}")
     saved = AutoModelForCausalLM.from_pretrained(directory, dtype=learner.model.dtype, local_files_only=True)
-    policy = {name: p.detach() for name, p in saved.named_parameters()}
+    plain = {name: p.detach() for name, p in saved.named_parameters()}
+    policy = load_adapter_tensors(directory / FOLDER) if learner.adapter else plain
     reference_file = directory / _REFERENCE
     reference = load_file(reference_file) if reference_file.exists() else policy
     _check_shapes(directory, learner, policy)
     _check_shapes(reference_file, learner, reference)
     _copy_into(learner.model, policy)
+    if learner.adapter:
+        _check_frozen(directory, learner, plain)
     if learner.reference is not None:
         _copy_into(learner.reference, reference)
     learner.clear_optimizer()
-    if (directory / OPTIMIZER_FILE).exists():
-        learner.load_optimizer(directory)
+    if (_trained(directory, learner) / OPTIMIZER_FILE).exists():
+        learner.load_optimizer(_trained(directory, learner))
     learner.set_counters(content["learner"])
     return content["state"]
 
 
 def _check_shapes(source: Path, learner: Learner, tensors: Mapping[str, Tensor]) -> None:
-    own = {name: tuple(p.shape) for name, p in learner.model.named_parameters()}
+    own = {name: tuple(p.shape) for name, p in learner.trainable().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     different = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
     if different:
@@ -235,4 +247,16 @@ def _check_shapes(source: Path, learner: Learner, tensors: Mapping[str, Tensor])
 @torch.no_grad()
 def _copy_into(model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
     for name, parameter in model.named_parameters():
-        parameter.copy_(tensors[name])
+        if name in tensors:
+            parameter.copy_(tensors[name])
+
+
+def _check_frozen(directory: Path, learner: Learner, merged: Mapping[str, Tensor]) -> None:
+    """The frozen weights are not in a checkpoint by themselves: with its adapter they must make its merged model."""
+    now = learner.weights()
+    for name, tensor in merged.items():
+        if name not in now or not torch.allclose(now[name].to(tensor), tensor, rtol=1e-4, atol=1e-6):
+            raise RunError(
+                f"{directory}: the model that this run's adapter was trained on has changed since: with the adapter "
+                f"{name} is not what it was. Put the model at model.path back as it was"
+            )

@@ -3,7 +3,6 @@
 Weights are fixed before a batch is split and every loss is a sum over nodes, so micro-batches only add up.
 """
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from brorl.errors import ModelError, RunError
 from brorl.group import Floats, RolloutGroup
 from brorl.learner.logprobs import LOGIT_ROWS, node_logprobs
+from brorl.learner.lora import Lora, add_adapter, copy_sharing, merged_weights
 from brorl.learner.objective import (
     NodeTensors,
     Objective,
@@ -58,16 +59,19 @@ class LearnerSettings:
     gradient_checkpointing: bool = False
     compute_dtype: torch.dtype | None = None
     """of matrix products, by autocast; None is that of the weights. Master weights and optimizer stay in float32."""
+    lora: Lora | None = None
+    """train an adapter on the frozen model; None trains the model"""
 
 
 class Learner:
     """A policy under training, its optimizer, and its reference policy where there is a KL term.
 
     Weights in half precision become float32 master weights, and half precision the compute dtype. Dropout is off: the
-    ratio of an unchanged policy is 1.
+    ratio of an unchanged policy is 1. With LoRA the model is frozen, and the reference policy is a copy of the adapter
+    on the same frozen weights: at the start the model itself.
 
     Raises:
-        ModelError: gradient checkpointing for a model with dropout.
+        ModelError: gradient checkpointing for a model with dropout; LoRA without peft or on layers that are not there.
     """
 
     def __init__(self, model: PreTrainedModel, settings: LearnerSettings | None = None) -> None:
@@ -77,8 +81,10 @@ class Learner:
             model = model.float()
         self.settings = settings
         self.model = model.eval()
+        self.adapter = add_adapter(model, settings.lora) if settings.lora else None
+        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         keeps_reference = settings.objective.kl_coefficient > 0
-        self.reference = copy.deepcopy(model).requires_grad_(False) if keeps_reference else None
+        self.reference = copy_sharing(model, frozen).requires_grad_(False) if keeps_reference else None
         if settings.gradient_checkpointing:
             _checkpoint_gradients(model)
         self.optimizer = self._new_optimizer()
@@ -88,7 +94,7 @@ class Learner:
 
     def _new_optimizer(self) -> torch.optim.AdamW:
         return torch.optim.AdamW(
-            self.model.parameters(),
+            self.trainable().values(),
             lr=0.0,
             betas=self.settings.betas,
             eps=self.settings.adam_eps,
@@ -96,9 +102,16 @@ class Learner:
             fused=True,  # one pass over the state instead of a dozen
         )
 
+    def trainable(self) -> dict[str, Parameter]:
+        """The parameters that are trained: all of them, or the adapter's."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
     def weights(self) -> Mapping[str, Tensor]:
-        """The policy's weights by their names in `state_dict`, not copied: use them before the next step."""
-        return self.model.state_dict()
+        """The policy's weights by the names of the plain model's `state_dict`, an adapter merged in.
+
+        Not copied but where an adapter changes them: use them before the next step.
+        """
+        return merged_weights(self.model) if self.adapter else self.model.state_dict()
 
     def reset_reference(self, *, clear_optimizer: bool = False) -> None:
         """Make the current policy the reference; the optimizer state is kept (ProRL v2) or cleared (v1).
@@ -120,7 +133,7 @@ class Learner:
         """AdamW's state as ``<parameter>/<step | exp_avg | exp_avg_sq>``; empty before the first step."""
         return {
             f"{name}/{key}": value.detach().contiguous()
-            for name, parameter in self.model.named_parameters()
+            for name, parameter in self.trainable().items()
             for key, value in self.optimizer.state.get(parameter, {}).items()
         }
 
@@ -137,7 +150,7 @@ class Learner:
             raise ModelError(
                 f"{file}: no usable optimizer state ({error}); train without it, or copy it again"
             ) from error
-        parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        parameters = self.trainable()
         # A parameter that never had a gradient has no state, so entries may be missing, whole parameters at a time.
         names = sorted({name.rpartition("/")[0] for name in tensors})
         for name in names:
