@@ -91,7 +91,7 @@ class LoraSettings(Settings):
     """A low-rank adapter instead of the whole model; it has no dropout, so that an unchanged policy has ratio 1."""
 
     rank: PositiveInt = 16
-    alpha: PositiveFloat = 32.0
+    alpha: PositiveInt = 32
     """the adapter is scaled by alpha / rank"""
     targets: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
     """names of linear layers, such as [q_proj, v_proj]"""

@@ -280,9 +280,10 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> float:
 @torch.no_grad()
 def _forget(learner: Learner) -> None:
     """Lose all that a checkpoint must bring back."""
+    trained = learner.trainable()
     for model in (learner.model, learner.reference):
-        for parameter in model.parameters() if model is not None else ():
-            if parameter.requires_grad or model is learner.reference:
+        for name, parameter in model.named_parameters() if model is not None else ():
+            if name in trained:
                 parameter.zero_()
     learner.clear_optimizer()
     learner.set_counters(dict.fromkeys(learner.counters(), 0) | {"max_nodes": 1, "max_tokens": 1})

@@ -1,5 +1,6 @@
 """What a recipe says about device, precision and memory of the learner, as a run has it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from safetensors.torch import load_file
 
 from brorl.build import compute_device, compute_dtype, open_trainer
 from brorl.config import Recipe, load_recipe
+from brorl.engines.local import LocalEngine
 from brorl.errors import RecipeError
 from brorl.rundir import RunDirectory
-from command_line import refused
+from brorl.selftest import run_selftest
+from command_line import brorl, refused
 from tiny_policy import write_recipe
 
 QUIET: dict[str, Any] = {"steps": 2, "evaluation": {"heldout_prompts": 0, "training_prompts": 0}}
@@ -65,3 +68,53 @@ def test_what_is_computed_in(tmp_path: Path) -> None:
     assert compute_dtype(recipe_with(tmp_path, compute="bfloat16"), cpu) == torch.bfloat16
     with pytest.raises(RecipeError, match=r"no effect while model\.dtype"):
         recipe_with(tmp_path, compute="bfloat16", dtype="float64")
+
+
+LORA = {"rank": 4, "alpha": 8}
+
+
+@pytest.mark.slow
+def test_a_run_with_lora_learns_resumes_and_leaves_a_plain_model(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "model": {"lora": LORA},
+        "optimizer": {"lr": 2e-2},
+        "reference": {"reset_every": 2},
+        "evaluation": {"heldout_prompts": 0, "training_prompts": 4},
+    }
+    recipe = write_recipe(tmp_path, steps=6, **settings)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    brorl("train", recipe, "--run", whole, "--json", tmp_path / "out.json", cwd=tmp_path)
+    pair = json.loads((tmp_path / "out.json").read_text())["evaluations"]["training"]
+    assert pair["after"]["pass_at"]["1"]["value"] > pair["before"]["pass_at"]["1"]["value"] + 0.05
+
+    with open_trainer(load_recipe(recipe), path=stopped) as trainer:
+        for record in trainer.train():
+            trainer.stop_requested = record["step"] == 2
+    assert len(RunDirectory.open(stopped).read_metrics()) == 3
+    brorl("train", "--resume", stopped, cwd=tmp_path)
+    newest = [sorted((run / "checkpoints").glob("step_*"))[-1] for run in (whole, stopped)]
+    for file in ("model.safetensors", "adapter/adapter_model.safetensors", "adapter/optimizer.safetensors"):
+        assert (newest[0] / file).read_bytes() == (newest[1] / file).read_bytes(), file
+
+    # The merged model is a start like any other; the adapter's optimizer is not taken for its own.
+    following = write_recipe(tmp_path, name="next", model={"path": str(newest[0])}, **QUIET)
+    brorl("train", following, "--run", tmp_path / "next", cwd=tmp_path)
+
+
+def test_a_selftest_of_lora_finds_an_engine_that_keeps_old_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has weights of its own here, so that forgetting to load them is a mistake that can be made."""
+    recipe = load_recipe(write_recipe(tmp_path, model={"lora": LORA}))
+    assert all(check.passed for check in run_selftest(recipe, prompts=2, rollouts=24))
+    monkeypatch.setattr(LocalEngine, "load_weights", lambda self, weights, version: None)
+    failed = [check.name for check in run_selftest(recipe, prompts=2, rollouts=24) if not check.passed]
+    assert failed == ["engine after an update"]
+
+
+def test_lora_settings_that_cannot_work(tmp_path: Path) -> None:
+    says = "model.lora.targets: zebra is no linear layer"
+    refused("train", write_recipe(tmp_path, model={"lora": {"targets": ["zebra"]}}), cwd=tmp_path, says=says)
+    recipe = write_recipe(tmp_path, model={"lora": {"dropout": 0.1}})
+    refused("check", recipe, cwd=tmp_path, says="unknown key 'model.lora.dropout'; known here: alpha, rank, targets")
+    assert not (tmp_path / "runs").exists()

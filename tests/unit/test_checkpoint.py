@@ -38,7 +38,7 @@ def train(learner: Learner, step: int) -> dict[str, float]:
     rng = generator("checkpoint test", step)
     prompt = Prompt(id="p", text="", token_ids=np.array([5, 6, 7], np.int32))
     rows = [rng.integers(4, 9, size=rng.integers(2, 8)).tolist() for _ in range(16)]
-    group = RolloutGroup.from_sequences(prompt, rows, logprobs=[[-1.6] * len(row) for row in rows])
+    group = RolloutGroup.from_sequences(prompt, rows, logprobs=[[-3.9] * len(row) for row in rows])
     advantages = rng.normal(size=group.distinct)
     weights = np.full(group.distinct, 1 / group.total_tokens)
     item = TrainingGroup(

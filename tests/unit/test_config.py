@@ -32,6 +32,7 @@ def with_changes(**changes: Any) -> dict[str, Any]:
             {"model": {"dtype": "float64", "compute": "bfloat16"}},
             "model.compute has no effect while model.dtype is float64",
         ),
+        ({"model": {"lora": {"rnk": 4}}}, "unknown key 'model.lora.rnk'; did you mean 'rank'"),
         ({"selection": {"carry_surplus": True}}, "no effect while oversample is 1"),
         ({"selection": {"oversample": 1.5, "drop_constant": False}}, "no effect while drop_constant is false"),
         ({"reference": {"clear_optimizer": True}}, "no effect without a reset"),

@@ -30,7 +30,7 @@ class Lora:
     """An adapter to be trained. It has no dropout: the ratio of an unchanged policy is 1."""
 
     rank: int = 16
-    alpha: float = 32.0
+    alpha: int = 32
     """the adapter's product is scaled by alpha / rank"""
     targets: tuple[str, ...] | str = "all-linear"
     """names of the linear layers that get one, such as ("q_proj", "v_proj")"""
