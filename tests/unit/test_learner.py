@@ -281,7 +281,7 @@ OUT_OF_MEMORY = """
     expected = subject(max_nodes=256, max_tokens=512).gradient([item])
     pages = int(open("/proc/self/statm").read().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 150 * 2**20, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 80 * 2**20, hard))
     greedy = subject(max_nodes=10**5, max_tokens=10**5)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
