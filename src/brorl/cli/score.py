@@ -69,12 +69,12 @@ def score(
     from brorl.evaluation.scoring import as_line, check_ks, grade, summarise_scores, throughput
     from brorl.verifiers.pool import VerifierPool
 
-    ks = _whole_numbers(k)
+    ks = whole_numbers(k)
     _check_outputs(json_out, summary_out)
     _check_verifier(verifier)
     columns = Columns(id=id_column, problem=problem, answer=answer, completion=completion, finish=finish)
     responses, bad = read_responses(
-        file, verifier, columns=columns, problems=problems or (), meta=_settings(meta), skip_bad=skip_bad
+        file, verifier, columns=columns, problems=problems or (), meta=settings(meta), skip_bad=skip_bad
     )
     check_ks(responses, ks or ())
     with VerifierPool(workers=workers or os.cpu_count() or 1, deadline=deadline, memory_mib=memory_mib) as pool:
@@ -143,7 +143,7 @@ def audit(
         id=id_column, problem=problem, answer=answer, completion=completion, finish=finish, recorded=recorded
     )
     responses, bad = read_responses(
-        file, verifier, columns=columns, problems=problems or (), meta=_settings(meta), skip_bad=skip_bad
+        file, verifier, columns=columns, problems=problems or (), meta=settings(meta), skip_bad=skip_bad
     )
     decided = read_adjudications(adjudicated) if adjudicated else {}
     with VerifierPool(workers=workers or os.cpu_count() or 1, deadline=deadline, memory_mib=memory_mib) as pool:
@@ -199,26 +199,26 @@ def _check_outputs(*paths: Path | None) -> None:
             raise DataError(f"{path}: cannot be written: {path.parent} must be a directory that you may write to")
 
 
-def _whole_numbers(text: str | None) -> list[int] | None:
+def whole_numbers(text: str | None, flag: str = "--k") -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 1,8,64", param_hint="--k")
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 1,8,64", param_hint=flag)
     return sorted({int(part) for part in parts})
 
 
-def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
+def settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--meta")
         try:
-            settings[key] = json.loads(value)
+            found[key] = json.loads(value)
         except ValueError:
-            settings[key] = value
-    return settings
+            found[key] = value
+    return found
 
 
 # After it.

@@ -102,8 +102,8 @@ def summarise_scores(
         "unscored_problems": len(problems) - len(scored),
         "samples_per_problem": {"fewest": fewest, "most": int(n.max()) if len(n) else 0},
         "outcomes": {outcome_name(outcome): counts.get(outcome, 0) for outcome in Outcome},
-        "pass_at": {str(k): _mean(pass_at_k(n, c, k).tolist()) for k in ks} if len(n) else {},
-        "mean_reward": _mean(rewards) if rewards else None,
+        "pass_at": {str(k): interval_of(pass_at_k(n, c, k).tolist()) for k in ks} if len(n) else {},
+        "mean_reward": interval_of(rewards) if rewards else None,
     }
 
 
@@ -127,7 +127,8 @@ def _refuse_large_k(ks: Sequence[int], sizes: Mapping[str, int], what: str) -> N
         )
 
 
-def _mean(values: Sequence[float]) -> dict[str, Any]:
+def interval_of(values: Sequence[float]) -> dict[str, Any]:
+    """The mean over problems with its interval, as JSON; ``low`` and ``high`` are None for a single problem."""
     if len(values) < 2:
         return {"value": values[0], "low": None, "high": None, "level": 0.95, "problems": len(values)}
     return asdict(clustered_interval(values))

@@ -19,6 +19,11 @@ def task_names() -> list[str]:
     return sorted(set(DATASETS) - _NOT_TASKS)
 
 
+def task_category(task: str) -> str:
+    """The family that Reasoning Gym puts a task into, such as "arithmetic": the columns of BroRL's Table 5."""
+    return DATASETS[task][0].__module__.split(".")[1]
+
+
 def create(task: str, config: Mapping[str, Any], seed: int = 0) -> Any:
     """A Reasoning Gym data set of one item.
 
