@@ -243,6 +243,11 @@ class ProbeSettings(Settings):
     """per prompt and measured update; the interval of a change needs at least 10 effective samples"""
 
 
+class ReportSettings(Settings):
+    every: NonNegativeInt = 0
+    """steps between reports during the run; 0 means only at the end"""
+
+
 class CheckpointSettings(Settings):
     every: PositiveInt = 1
     keep: PositiveInt = 2
@@ -266,6 +271,7 @@ class Recipe(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    report: ReportSettings = ReportSettings()
 
     @property
     def samples_per_step(self) -> int:

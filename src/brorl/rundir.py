@@ -6,6 +6,7 @@
     groups/            step_<s>.parquet, every group of the step with its fate
     evals/             step_<s>_<set>.parquet and .json
     probe/bank.parquet where the recipe has a probe: its groups under the policy of the start
+    report.html        figures and exploration trees, written at the end and every report.every steps
     checkpoints/       step_<s>/, each a Hugging Face model directory with the trainer's state beside it
     run.lock           held by the process that trains: its id and its host
 
@@ -49,6 +50,7 @@ class RunDirectory:
         self.bank = path / "probe" / "bank.parquet"
         self.checkpoints = path / "checkpoints"
         self.lock = path / "run.lock"
+        self.report = path / "report.html"
 
     @classmethod
     def create(cls, recipe: Recipe, *, parent: Path = Path("runs"), path: Path | None = None) -> "RunDirectory":

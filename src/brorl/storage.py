@@ -90,7 +90,7 @@ def read_groups(path: Path, rows: Sequence[int] | None = None) -> list[ScoredGro
         DataError: the file is missing, damaged, or not one of ours.
     """
     table = _read(path, None, {"prompt_id", *_ARRAYS})
-    return [_group(row) for row in (table if rows is None else table.take(rows)).to_pylist()]
+    return [_group(row) for row in (table if rows is None else table.take(list(rows))).to_pylist()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,8 @@ class Tallies:
     """i64[G], rollouts with a verdict"""
     correct: NDArray[np.int64]
     """i64[G], of them correct"""
+    distinct: NDArray[np.int64]
+    """i64[G], distinct responses"""
 
 
 def read_tallies(path: Path, *, correct_threshold: float = 1.0) -> Tallies:
@@ -117,7 +119,7 @@ def read_tallies(path: Path, *, correct_threshold: float = 1.0) -> Tallies:
     table = _read(path, names, set(names))
     if not table.num_columns:
         none = np.zeros(0, np.int64)
-        return Tallies(prompt_ids=[], fates=[], rollouts=none, scored=none, correct=none)
+        return Tallies(prompt_ids=[], fates=[], rollouts=none, scored=none, correct=none, distinct=none)
     sizes = table["end_counts"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
     group = np.repeat(np.arange(len(table)), sizes)
 
@@ -136,6 +138,7 @@ def read_tallies(path: Path, *, correct_threshold: float = 1.0) -> Tallies:
         rollouts=total(counts),
         scored=total(counts * scorable),
         correct=total(counts * correct),
+        distinct=sizes.astype(np.int64),
     )
 
 

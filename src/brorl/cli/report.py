@@ -1,5 +1,6 @@
-"""`brorl show`: runs to look at."""
+"""`brorl report` and `brorl show`: runs to look at."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,32 @@ from rich.console import Console
 
 from brorl.cli import app
 from brorl.errors import DataError, RunError
+from brorl.reports.untrusted import finite, visible
+
+MARKS = {"good": "✓", "neutral": "-", "warning": "!", "bad": "✕"}
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run directories; several are overlaid")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file")] = Path("report.html"),
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the figures behind the verdicts")] = None,
+) -> None:
+    """Write one HTML file about one or more runs: verdicts, scores, breadth, health, exploration trees, rollouts."""
+    from brorl.reports.report import write_report
+    from brorl.rundir import check_output, write_json
+
+    for path in (output, json_out):
+        check_output(path)
+    started = time.perf_counter()
+    figures = write_report(output, runs)
+    console = Console(highlight=False)
+    for verdict in figures["verdicts"]:
+        console.print(f"{MARKS[verdict['level']]} {verdict['run']}: {visible(verdict['text'])}", markup=False)
+    size = output.stat().st_size / 2**20
+    console.print(f"{output}: {size:.1f} MiB in {time.perf_counter() - started:.1f} s", markup=False)
+    if json_out:
+        write_json(json_out, finite(figures))
 
 
 @app.command()

@@ -1,18 +1,22 @@
 """`brorl train` and `brorl check`."""
 
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from brorl.cli import app
 from brorl.config import load_recipe
-from brorl.errors import RecipeError
+from brorl.errors import RecipeError, UserError
+
+if TYPE_CHECKING:
+    from brorl.rundir import RunDirectory
 
 Overrides = Annotated[
     list[str] | None,
@@ -60,8 +64,15 @@ def train(
                     f"nothing left to do: {trainer.progress.step} of {settings.steps} steps are done "
                     f"(more: -s steps={2 * settings.steps} --allow-changes)"
                 )
-            for record in trainer.train():
-                view.show(record)
+            try:
+                for record in trainer.train():
+                    view.show(record)
+                    if settings.report.every and (record["step"] + 1) % settings.report.every == 0:
+                        _write_report(trainer.run, console)
+            except UserError:  # a run that fails is one to look at
+                _write_report(trainer.run, console)
+                raise
+            _write_report(trainer.run, console)
         summary = summarise_run(trainer.run)
     console.print(*summary_tables(summary), sep="\n")
     if summary["status"] == "stopped":
@@ -78,6 +89,19 @@ def _interrupts(handle: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _write_report(run: "RunDirectory", console: Console) -> None:
+    """Write the run's report and say what it took; a report that fails is a warning, never the end of a run."""
+    from brorl.reports.report import write_report
+
+    started = time.perf_counter()
+    try:
+        write_report(run.report, [run.path])
+    except Exception as error:
+        _warn(console, f"no report: {type(error).__name__}: {error}")
+        return
+    console.print(f"report: {run.report} ({time.perf_counter() - started:.1f} s)", highlight=False, soft_wrap=True)
 
 
 def _warn(console: Console, message: str) -> None:
