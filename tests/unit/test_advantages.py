@@ -1,7 +1,5 @@
-"""Advantage estimators at N = 512 and at the edges; the published values of the handed cases."""
+"""Advantage estimators at N = 512 and at the edges; the published values are in test_recipe_cases."""
 
-import ast
-import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brorl.algorithms.advantages import ADVANTAGES, GroupRewards, estimate
-from shared_data import cases
 
 BINARY = [0.0, 1.0]
 
@@ -132,43 +129,3 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         estimate(lambda groups: [np.full(2, np.nan)], [flat_group([0.0, 1.0])])
     with pytest.raises(ValueError, match="out of bounds"):
         estimate(lambda groups: [np.array([1e6, 0.0])], [flat_group([0.0, 1.0])])
-
-
-_ESTIMATOR = {
-    "mean+std": ("grpo", {"ddof": 0}),
-    "mean+std (unbiased, torch default)": ("grpo", {"ddof": 1}),
-    "mean+std (unbiased)": ("grpo", {"ddof": 1}),
-    "leave-one-out mean": ("rloo", {}),
-    "mean only": ("dr_grpo", {}),
-    "mean+std, zero-variance tolerance 1e-4": ("grpo", {}),
-    "leave-one-out mean + leave-one-out std": ("rloo", {}),
-}
-
-
-def _rewards(text: str) -> list[float]:
-    if match := re.fullmatch(r"([\d.]+) x (\d+)", text):
-        return [float(match[1])] * int(match[2])
-    parts = [ast.literal_eval(p.strip()) for p in re.findall(r"\[[^\]]*\](?:\*\d+)?", text) for p in [p.split("*")[0]]]
-    repeats = [int(p.split("*")[1]) if "*" in p else 1 for p in re.findall(r"\[[^\]]*\](?:\*\d+)?", text)]
-    return [float(x) for part, n in zip(parts, repeats, strict=True) for x in part * n]
-
-
-def test_handed_cases_of_estimators() -> None:
-    checked = 0
-    for case in cases("group"):
-        name = case["input"].get("estimator")
-        if name is None:
-            continue
-        estimator, kwargs = _ESTIMATOR[name]
-        rewards = _rewards(case["input"]["rewards"])
-        [advantage] = estimate(lambda g, e=estimator, k=kwargs: ADVANTAGES[e](g, **k), [flat_group(rewards)])
-        best, worst = int(np.argmax(rewards)), int(np.argmin(rewards))
-        if isinstance(case["expect"], dict):
-            assert advantage[best] == pytest.approx(case["expect"]["winner"], rel=1e-4), case
-            assert advantage[worst] == pytest.approx(case["expect"]["loser"], rel=1e-4), case
-        elif "lone loser" in case["expect"]:
-            assert advantage[worst] == pytest.approx(-0.95), case
-        else:
-            assert (advantage == 0).all(), case
-        checked += 1
-    assert checked == 7
