@@ -123,7 +123,8 @@ def test_every_reference_of_real_data(name: str) -> None:
         for response in (letter, f"Answer: {letter}", rf"So \boxed{{{letter}}}.", f"The answer is ({letter})."):
             assert choice(prompt, response).outcome is Outcome.CORRECT, (row["id"], response)
         text = row["choices"][labels.index(row["answer"])]
-        assert choice(prompt, f"{letter}. {text}").outcome is Outcome.CORRECT, row["id"]
+        for form in ("{}. {}", "Answer: {}. {}", "Answer: ({}) {}, because it is so.", "Answer: {}) {}. This follows."):
+            assert choice(prompt, form.format(letter, text)).outcome is Outcome.CORRECT, (row["id"], form)
         other = "BA"[letter == "B"]
         assert choice(prompt, f"Answer: {other}").outcome is Outcome.WRONG, row["id"]
 
@@ -139,3 +140,43 @@ def test_every_reference_of_real_data(name: str) -> None:
 def test_denied_and_listed_letters_earn_nothing(response: str) -> None:
     asked = Prompt(id="p", text="", answer="B", meta={"choices": ["w", "x", "y", "z"]})
     assert choice(asked, response).reward == 0.0
+
+
+PLUMS = ["red apple", "green pear", "blue plum", "both A and B"]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: B. C. D.", "Answer: B? C", "Answer: B? C?", "B. C. D.", "B? C", "b. c. d.", "Answer: b? c",
+        "Answer: B vs C", "Answer: B. No, C", "Answer: B. Wait, C", "Answer: B. Actually, C.", "Answer: B. Option C",
+        "Answer: B. Alternatively C", "Answer: B or perhaps C", "Answer: B. If not, C.", "Answer: B. Second guess: C",
+        "Answer: B 90% C 10%", "Answer: B.C.D", "Answer: B ... C", "Answer: B \u2014 C", "Answer: B unless C",
+        "Answer: B also C", "\\boxed{B. C. D.}", "\\boxed{B \\lor C}", "\\boxed{B \\cup C}", "Answer: Not B",
+        "Answer: B. blue plum", "Answer: B or blue plum", "Answer: B. green pear C. blue plum",
+        "A. red apple B. green pear C. blue plum", "Answer: A. red apple B. green pear",
+    ],
+)  # fmt: skip
+def test_another_letter_or_option_beside_the_answer_earns_nothing(response: str) -> None:
+    for gold in "ABC":
+        assert graded(gold, response, PLUMS) in (Outcome.NO_ANSWER, Outcome.WRONG), gold
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: B. green pear", "Answer: B. Because C is wrong", "Answer: B because A and C are excluded",
+        "Answer: B. The others (A, C, D) fail", "Answer: B rather than C", "Answer: B, not C.", "Answer: B. C is wrong",
+        "Answer: B. C and D are not possible.", "Answer: B. A is too large.", "Answer: B. A plum is not green.",
+        "Answer: B. The distance between A and C.", "Answer: B (green pear)", "\\boxed{\\text{B. green pear}}",
+        "The answer is B. Option A is a tempting distractor.", "Answer: B. Green pear. Not C.",
+    ],
+)  # fmt: skip
+def test_an_explanation_beside_the_answer_takes_nothing_away(response: str) -> None:
+    assert graded("B", response, PLUMS) is Outcome.CORRECT
+
+
+def test_options_that_name_letters_or_begin_with_a_sign() -> None:
+    assert graded("D", "Answer: D. both A and B", PLUMS) is Outcome.CORRECT
+    assert graded("A", "A. -19", ["-19", "-10", "19", "10"]) is Outcome.CORRECT
+    assert graded("C", "Answer: C. -19", ["-19", "-10", "19", "10"]) is Outcome.NO_ANSWER

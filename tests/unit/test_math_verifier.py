@@ -298,6 +298,9 @@ x = \frac{\pi}{4} + k\pi, k \in \mathbb{Z} | x = k\pi + \frac{\pi}{4}, k \in \ma
 x_1=3, x_2=2 | 2, 3
 f(n)=n^2 | f(x)=x^2
 6\pi \approx 18.85 | 18.85
+41.6 \approx 42 | 41.6
+x = 41.6 \approx 42 | 41.6
+x \approx 42 | 42
 2|x|\,|y| | 2|xy|
 sqrt(2)/2 | \frac{\sqrt2}{2}
 3^(1/2) | \sqrt{3}
@@ -418,6 +421,11 @@ f(x)=ax | f(a)=xa^2
 \lfloor\sqrt{n-1}\rfloor | \lfloor\sqrt{n-2}\rfloor
 45\text{ units}^2 | 45\text{ units}^3
 6\pi \approx 18.85 | 18.84
+41.6 \approx 42 | 42
+x = 41.6 \approx 42 | 42
+12.345 \approx 12.35 | 12.35
+\frac{100}{3} \approx 33 | 33
+2.5\text{ cm} \approx 3\text{ cm} | 3
 5 \pmod{7} | 5 \pmod{8}
 """
 

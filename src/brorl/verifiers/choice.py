@@ -24,8 +24,19 @@ _NEXT = re.compile(
     r"|[\s)(\]\[*,;|+\u2013?-]{1,6}(?:(?:to|or|maybe|perhaps|possibly)\s{1,3})?[(\[*]{0,4}([A-Z])(?![\w']|\s{1,3}[a-z])"
 )
 _DENIED = re.compile(
-    r"(?:\b(?:not|neither|nor|never|except|but)|n't)\s{1,3}(?:option\s{1,3}|choice\s{1,3})?[(\[*]{0,4}$"
+    r"(?:\b(?:not|neither|nor|never|except|but|than|instead of|unlike)|n't)\s{1,3}"
+    r"(?:(?:option|choice)\s{1,3})?[(\[*]{0,4}$",
+    re.IGNORECASE,
 )
+_LONGEST_LINE = 400
+_HEDGE = re.compile(
+    r"(?:and|or|nor|maybe|perhaps|possibly|probably|likely|no|not|wait|actually|hmm|then|vs|versus|plus|also|both|either"
+    r"|option|choice|answer|letter|if|otherwise|else|unless|alternatively|second|guess|as|well|but|could|might|be|too"
+    r"|instead|rather|than|sorry|lor|cup|land|wedge|vee|quad|\d+)\b",
+    re.IGNORECASE,
+)
+_ANOTHER = re.compile(r"([A-Za-z])(?![\w'])")
+_PROSE = re.compile(r"(?:[\s,&/()]|\b(?:and|or)\b|\b[A-Z]\b){0,30}\s(?!(?:and|or)\b)[a-z]{2}")
 _REASON = re.compile(r"(?:because|since|as|for|by|with|is|due|which|given|from|based)\b|[^\w]|$", re.IGNORECASE)
 _REJECTED = re.compile(
     r"\W{0,3}(?:\s{0,2}(?:,|and|or)\s{0,2}\(?[A-Z]\)?){0,9}\s{0,2}(?:is|are|was|can be|could be|must be)?\s{0,2}"
@@ -59,6 +70,12 @@ def choice(prompt: Prompt, response: str) -> Score:
     letters = ascii_uppercase[:count]
     text = _plain(found.text)
     chosen = _chosen(text, letters, choices, labels, anchored=found.found is not Found.WHOLE)
+    if (
+        len(chosen) == 1
+        and chosen in letters
+        and _is_hedged(_plain(found.line or found.text), chosen, letters, choices)
+    ):
+        return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note="another letter or option stands beside the answer")
     if not chosen:
         return Score(outcome=Outcome.NO_ANSWER, reward=0.0, note="no letter stands for an answer")
     correct = chosen == gold
@@ -86,6 +103,9 @@ def _chosen(text: str, letters: str, choices: Sequence[str], labels: Sequence[st
     for at, option in enumerate(choices):
         if len(option) > 1 and _same_text(text, option) and sum(_same_text(text, other) for other in choices) == 1:
             return letters[at]
+    letter = _with_its_text(text, letters, choices)
+    if letter:
+        return letter
     if anchored:
         return _leading(text, labels) or _standing(text, letters)
     start = _START.fullmatch(text) if "\n" not in text else None
@@ -137,6 +157,63 @@ def _leading(text: str, labels: Sequence[str]) -> str:
         chosen += another.group(1) or another.group(2)
         following = following[another.end() :]
     return chosen
+
+
+def _with_its_text(text: str, letters: str, choices: Sequence[str]) -> str:
+    """The letter that a text begins with if its option's text follows: ``(D) I, II, and III``; else empty."""
+    start = _START.match(text)
+    letter = start.group(1).upper() if start is not None and choices else ""
+    if start is None or letter not in letters or not letter:
+        return ""
+    return letter if _after(text, start.end(1), choices[letters.index(letter)]) > start.end(1) else ""
+
+
+def _after(line: str, at: int, option: str) -> int:
+    """Where a line goes on after an option's text, which may have marks before it; `at` if it does not stand there."""
+    own, lower = _plain(option).strip(" .").casefold(), line.casefold()
+    for start in range(at, min(at + 10, len(line))):
+        end = start + len(own)
+        negative = lower[start - 1] in "-\u2212" and own[:1].isdigit()
+        if own and lower.startswith(own, start) and not negative and not lower[end : end + 1].isalnum():
+            return end
+        if line[start].isalnum():
+            break
+    return at
+
+
+def _is_hedged(line: str, chosen: str, letters: str, choices: Sequence[str]) -> bool:
+    """Whether a line that begins with a letter goes on with another option: ``B. C. D.``, ``B? C``, ``B, maybe C``.
+
+    The line is read up to the first word that neither hedges nor is an option's text: what follows is an explanation.
+    """
+    start = _START.match(line)
+    if start is None or start.group(1).upper() != chosen:
+        return False
+    at, cased = start.end(1), start.group(1).isupper()
+    own = _plain(choices[letters.index(chosen)]).casefold() if choices else ""
+    at = _after(line, at, own)
+    texts = sorted((_plain(option).casefold() for option in choices), key=len, reverse=True)
+    texts = [text for text in texts if len(text) > 1]
+    while at < min(len(line), _LONGEST_LINE):
+        rest = line[at : at + _LONGEST_LINE]
+        named = next((text for text in texts if re.match(re.escape(text) + r"(?!\w)", rest.casefold())), "")
+        letter = _ANOTHER.match(rest)
+        if named and named != own:
+            return True
+        if named:
+            at += len(named)
+        elif not rest[0].isalnum():
+            at += 1
+        elif letter is not None and letter.group(1).upper() in letters and (not cased or letter.group(1).isupper()):
+            denied = _DENIED.search(line[max(0, at - 24) : at]) or _REJECTED.match(rest, 1)
+            if letter.group(1).upper() != chosen and not denied:
+                return _PROSE.match(rest, 1) is None
+            at += 1
+        elif (word := _HEDGE.match(rest)) is not None:
+            at += word.end()
+        else:
+            return False
+    return False
 
 
 def _standing(text: str, letters: str) -> str:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from brorl.verifiers.mathematics import syntax
-from brorl.verifiers.mathematics.equality import proportional, same_value
+from brorl.verifiers.mathematics.equality import is_decimal, proportional, same_value
 from brorl.verifiers.mathematics.evaluation import OutOfReach, Point, exact, variables
 from brorl.verifiers.mathematics.plusminus import MAX_MEMBERS, expand
 from brorl.verifiers.mathematics.regions import is_name, region, same_region
@@ -356,9 +356,14 @@ def _statements(node: Node) -> Iterator[Node]:
 
 
 def _rounds_to(value: Node, rounded: Node) -> bool:
-    """Whether a numeral is a rounding of a value."""
+    """Whether a decimal is a rounding of an exact value, and so the same answer in another notation.
+
+    41.6 ≈ 42 and 12.345 ≈ 12.35 state a second number: to pay for both would pay for a hedge.
+    """
     one, other = (node.args[0] if node.kind == "quantity" else node for node in (value, rounded))
     numeral = _unsigned(other)
+    if is_decimal(one) or not is_decimal(other):
+        return False
     if not isinstance(numeral.data, Number) or exact(other) is None or not syntax.is_scalar(one):
         return False
     point = Point(0)

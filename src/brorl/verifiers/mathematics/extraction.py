@@ -33,6 +33,8 @@ class Extraction(NamedTuple):
 
     found: Found
     text: str = ""
+    line: str = ""
+    """after an anchor, the whole line that the text begins"""
 
 
 class Rule(Enum):
@@ -118,7 +120,8 @@ def _after_last_anchor(text: str, anchor: re.Pattern[str]) -> Extraction | None:
         answer = rest.partition("</answer>")[0].strip(_MARKUP)
     else:
         answer = _first_sentence(rest.lstrip(_MARKUP + ":"))
-    return Extraction(Found.ANCHOR, answer) if answer else Extraction(Found.EMPTY)
+    line = rest.strip(_MARKUP + ":").partition("\n")[0]
+    return Extraction(Found.ANCHOR, answer, line) if answer else Extraction(Found.EMPTY)
 
 
 def _first_sentence(rest: str) -> str:
