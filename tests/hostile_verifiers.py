@@ -69,6 +69,17 @@ def always_raises(prompt: Prompt, response: str) -> Score:
     raise KeyError("column")
 
 
+def always_hangs(prompt: Prompt, response: str) -> Score:
+    """Waits for a service that never answers, whatever the response."""
+    time.sleep(600)
+    return _score(True)
+
+
+def always_crashes(prompt: Prompt, response: str) -> Score:
+    """Ends its process, whatever the response."""
+    os._exit(5)
+
+
 def broken_parts(prompt: Prompt, response: str) -> Score:
     """Broken whatever the response, and only where its score is sent back."""
     parts: Any = {"length": "a text"}

@@ -129,6 +129,36 @@ def test_an_exception_belongs_to_the_response_or_to_the_verifier(pool: VerifierP
     assert pool.submit(prompt("hostile_verifiers:broken_parts"), "right").result().outcome is Outcome.ERROR
 
 
+@pytest.mark.parametrize("verifier", ["always_hangs", "always_crashes"])
+def test_a_verifier_that_fails_on_every_response_is_an_error(verifier: str) -> None:
+    """No response is at fault: the prompt's responses stay out of the baseline, and the run stops at its threshold."""
+    with VerifierPool(workers=2, deadline=0.3) as pool:
+        broken = [pool.submit(prompt(f"hostile_verifiers:{verifier}"), f"response {i}") for i in range(40)]
+        sound = [pool.submit(prompt(), "right"), pool.submit(prompt(), "exit:sound")]
+        scores = [future.result(timeout=120) for future in broken]
+        assert {score.outcome for score in scores} == {Outcome.ERROR}
+        assert all("fails on any response" in score.note for score in scores)
+        assert [future.result().outcome for future in sound] == [Outcome.CORRECT, Outcome.WRONG]
+        counters = pool.counters()
+        assert counters.errors == 40
+        assert counters.graded == 42, "the dispatcher's own question is not counted"
+        assert counters.timeouts + counters.crashes <= 2 * (2 + 6 + 2), "not every response is waited for"
+        late = pool.submit(prompt(f"hostile_verifiers:{verifier}"), "another").result(timeout=120)
+        assert late.outcome is Outcome.ERROR
+        assert pool.counters().timeouts == counters.timeouts
+
+
+def test_closing_fails_what_waits_for_a_verdict_on_its_verifier() -> None:
+    pool = VerifierPool(workers=2, deadline=0.3)
+    waiting = [pool.submit(prompt("hostile_verifiers:always_hangs"), f"{i}") for i in range(3)]
+    while pool.counters().timeouts < 4:
+        threading.Event().wait(0.01)
+    pool.close()
+    for future in waiting:
+        with pytest.raises(RunError, match="closed"):
+            future.result(timeout=1)
+
+
 def test_a_verifier_may_need_a_longer_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code is judged by its sandbox, whose limits are longer than a pool's usual deadline."""
     assert DEADLINES["code"] > 2 * Limits().wall_seconds

@@ -8,7 +8,8 @@ import selectors
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 
 from brorl.errors import RunError
 from brorl.group import Outcome
@@ -20,6 +21,7 @@ _BATCH_SECONDS = 0.02  # a batch holds about this much work: cheap to send, and 
 _BATCH_ITEMS = 128
 _LOAD_SECONDS = 60.0  # to start a worker, and to load a verifier
 _START_FAILURES = 3  # in a row, before waiting items are given up
+_PLAIN_RESPONSE = "0"  # a verifier that hangs or crashes on this does so on anything
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class Dispatcher(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._seconds: dict[str, float] = {}  # running mean per verifier
         self._failed_starts = 0
-        self._broken: dict[bytes, str] = {}  # prompts whose verifier cannot be loaded
+        self._broken: dict[bytes, str] = {}  # prompts whose verifier cannot be loaded, or grades nothing
+        self._sound: set[bytes] = set()  # prompts whose verifier has graded a plain response
+        self._accused: dict[bytes, list[tuple[Item, str]]] = {}  # until a plain response of the prompt is graded
 
     # Called from any thread.
 
@@ -95,6 +99,7 @@ class Dispatcher(threading.Thread):
     def _shut_down(self) -> None:
         self._closing.set()
         waiting = [*self._arrivals, *self._queue, *self._suspects, *(i for w in self._workers for i in w.batch)]
+        waiting += [item for accused in self._accused.values() for item, _ in accused]
         for worker in self._workers:
             worker.kill()
         self._workers.clear()
@@ -227,6 +232,9 @@ class Dispatcher(threading.Thread):
             worker.enter(worker.phase)
         else:
             worker.enter(Phase.PREPARING)
+        if item.probe:
+            self._acquit(item)
+            return True
         mean = self._seconds.get(item.verifier, score.seconds)
         self._seconds[item.verifier] = mean + 0.05 * (score.seconds - mean)
         self.tally.grading_seconds += score.seconds
@@ -234,7 +242,7 @@ class Dispatcher(threading.Thread):
         return True
 
     def _settle(self, item: Item, score: Score) -> None:
-        if not item.future.done():
+        if not item.future.done() and not item.probe:
             self.tally.graded += 1
             self.tally.errors += score.outcome is Outcome.ERROR
             item.future.set_result(score)
@@ -302,15 +310,45 @@ class Dispatcher(threading.Thread):
         if item.future.done():
             return
         if item.strikes == 1:
-            self.tally.retried += 1
+            self.tally.retried += not item.probe
             self._suspects.append(item)
         elif phase is Phase.PREPARING:
-            self._broken[item.prompt] = f"its verifier cannot be loaded: {reason}"
-            self._give_up(item, self._broken[item.prompt])
-            waiting, self._queue = self._queue, deque[Item]()
-            self._arrivals.extendleft(reversed(waiting))
+            self._break(item, f"its verifier cannot be loaded: {reason}")
+        elif item.probe:
+            self._break(item, f"its verifier fails on any response: on {_PLAIN_RESPONSE!r} as well it twice {reason}")
         else:
-            self._settle(item, Score(outcome=Outcome.WRONG, reward=0.0, note=f"the response, twice, {reason}"))
+            self._accuse(item, f"the response, twice, {reason}")
+
+    def _accuse(self, item: Item, reason: str) -> None:
+        """Wrong if the verifier grades a plain response of the prompt; else it was not the response's fault."""
+        if item.prompt in self._broken:
+            self._give_up(item, self._broken[item.prompt])
+        elif item.prompt in self._sound:
+            self._settle(item, Score(outcome=Outcome.WRONG, reward=0.0, note=reason))
+        elif item.prompt in self._accused:
+            self._accused[item.prompt].append((item, reason))
+        else:
+            self._accused[item.prompt] = [(item, reason)]
+            self._suspects.append(
+                replace(item, id=-item.id, response=_PLAIN_RESPONSE, strikes=0, future=Future(), probe=True)
+            )
+
+    def _acquit(self, probe: Item) -> None:
+        """The verifier works: who failed it is wrong."""
+        probe.future.cancel()
+        self._sound.add(probe.prompt)
+        for item, reason in self._accused.pop(probe.prompt, []):
+            self._accuse(item, reason)
+
+    def _break(self, item: Item, reason: str) -> None:
+        """Nothing of this prompt can be graded, now or later."""
+        self._broken[item.prompt] = reason
+        for other in [item, *(accused for accused, _ in self._accused.pop(item.prompt, []))]:
+            self._give_up(other, reason)
+        waiting, self._queue = self._queue, deque[Item]()
+        self._arrivals.extendleft(reversed(waiting))
 
     def _give_up(self, item: Item, reason: str) -> None:
+        for accused, _ in self._accused.pop(item.prompt, []) if item.probe else ():
+            self._give_up(accused, reason)
         self._settle(item, Score(outcome=Outcome.ERROR, reward=math.nan, note=reason))

@@ -51,10 +51,11 @@ class VerifierPool:
 
     Every verifier runs in a process of its own session: at its deadline (the pool's, or the longer one that
     `brorl.verifiers.DEADLINES` states for it), counted from the start of the grading, it is killed with all that it
-    started. A response that hangs or crashes its worker is tried once more in a fresh one; if
-    that happens again it is WRONG, with the reason in `Score.note`. An exception that a verifier raises on the response
-    but not on an empty one makes the response WRONG as well; one that it always raises is an ERROR, as is a verifier
-    that cannot be loaded. There is no in-process mode: no verifier is trusted not to hang.
+    started. A response that hangs or crashes its worker is tried once more in a fresh one; if that happens again it is
+    WRONG, with the reason in `Score.note`, unless the prompt's verifier twice fails a plain response as well: then no
+    response is at fault, and all of the prompt's are ERROR. An exception that a verifier raises on the response but not
+    on an empty one makes the response WRONG as well; one that it always raises is an ERROR, as is a verifier that
+    cannot be loaded. There is no in-process mode: no verifier is trusted not to hang.
 
     Example:
         ``with VerifierPool(workers=2, deadline=5.0) as pool: score = pool.submit(prompt, response).result()``

@@ -34,6 +34,8 @@ class Item:
     future: Future[Score]
     strikes: int = 0
     """workers it has hung or crashed"""
+    probe: bool = False
+    """asked by the dispatcher itself, to learn whether the verifier grades anything at all"""
 
 
 class Phase(Enum):
