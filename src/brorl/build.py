@@ -1,10 +1,9 @@
 """From a recipe to everything a run needs, opened and closed together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,44 +14,23 @@ from brorl.algorithms.allocation import ALLOCATIONS, Allocation
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.changes import recipe_changes
-from brorl.collection import PromptAt
-from brorl.config import FileTask, GymTask, Recipe, Ref, with_absolute_paths
+from brorl.config import Recipe, Ref, with_absolute_paths
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
-from brorl.evaluation.golds import accepted_rows
-from brorl.group import Prompt
 from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from brorl.learner.lora import Lora, copy_sharing
 from brorl.learner.model import load_model, model_directory
 from brorl.learner.objective import Objective
 from brorl.phases import Report, silent
+from brorl.prompts import Data, open_data
 from brorl.resolving import checked_arguments, resolve
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
-from brorl.tasks.files import RowsSource, read_rows, split_rows
-from brorl.tasks.mixture import PromptStream
-from brorl.tasks.reasoning_gym import GymSource, Split
-from brorl.tasks.rendering import Rendering, Tokenizer, render
-from brorl.tasks.rows import Source, fingerprint
 from brorl.trainer import Trainer
-from brorl.verifiers.custom import resolve as resolve_verifier
 from brorl.verifiers.pool import VerifierPool
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """The prompts of a recipe."""
-
-    prompt_at: PromptAt
-    evaluation_sets: Mapping[str, Sequence[Prompt]]
-    probe_prompts: Sequence[Prompt]
-    span: int | None
-    """stream positions that hold every prompt; None where the stream is endless"""
-    fingerprint: Mapping[str, Any]
-    """what a resumed run must find again, as `brorl.changes.data_changes` compares it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +76,8 @@ def open_trainer(
         if run is None:
             run = RunDirectory.create(recipe, path=path)
             stack.enter_context(run.locked())
+            if parts.data.contamination is not None:
+                run.write_contamination(parts.data.contamination.as_json(), parts.data.contamination.listed())
         trainer = Trainer(
             recipe=recipe,
             rollouts=parts.rollouts,
@@ -304,82 +284,6 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,
     )
-
-
-def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: VerifierPool | None = None) -> Data:
-    """The training stream, the fixed evaluation sets (held-out prompts, and the first of the training prompts), and
-    the probe's prompts: the first held-out ones.
-
-    Raises:
-        UserError: a task, file or row that cannot be used.
-    """
-    settings = recipe.prompt
-    rendering = Rendering(
-        chat=settings.chat,
-        system=settings.system,
-        prompt_template=settings.template,
-        assistant_prefix=settings.assistant_prefix,
-        max_tokens=settings.max_tokens,
-        overlong=settings.overlong,
-    )
-
-    def stream(split: Split) -> PromptStream:
-        sources = [_source(task, split, recipe.seed, pool) for task in recipe.tasks]
-        return PromptStream(sources, weights=[task.weight for task in recipe.tasks], seed=recipe.seed)
-
-    # Special-token ids are set at run time in transformers, so its type does not name them.
-    as_tokenizer = cast(Tokenizer, tokenizer)
-
-    def first(stream: PromptStream, wanted: int) -> list[Prompt]:
-        """The first `wanted` prompts that read differently; fewer where the tasks have no more."""
-        found: dict[str, Prompt] = {}
-        for position in range(20 * wanted):
-            prompt = render(stream.at(position), as_tokenizer, rendering)
-            if prompt is not None:
-                found.setdefault(prompt.text, prompt)
-            if len(found) == wanted:
-                break
-        if len(found) < 2:
-            raise RecipeError(
-                f"only {len(found)} different prompts for a set of {wanted}, and scores need at least 2: "
-                "give the task more data (for a file, heldout_path), or set evaluation.heldout_prompts, "
-                "evaluation.training_prompts and probe.every to 0"
-            )
-        return list(found.values())
-
-    training, sets = stream("train"), {}
-    if recipe.evaluation.heldout_prompts:
-        sets["held-out"] = first(stream("heldout"), recipe.evaluation.heldout_prompts)
-    if recipe.evaluation.training_prompts:
-        sets["training"] = first(training, recipe.evaluation.training_prompts)
-    probe = recipe.probe
-    return Data(
-        prompt_at=lambda position: render(training.at(position), as_tokenizer, rendering),
-        evaluation_sets=sets,
-        probe_prompts=first(stream("heldout"), probe.prompts) if probe.every else [],
-        span=training.span,
-        fingerprint=_data_fingerprint(training, sets),
-    )
-
-
-def _data_fingerprint(training: PromptStream, sets: Mapping[str, Sequence[Prompt]]) -> dict[str, Any]:
-    return {
-        "sources": [{"name": s.name, "rows": s.size, "fingerprint": s.fingerprint} for s in training.sources],
-        "order": training.fingerprint,
-        "sets": {name: fingerprint([[p.text, p.answer] for p in prompts]) for name, prompts in sets.items()},
-    }
-
-
-def _source(task: GymTask | FileTask, split: Split, seed: int, pool: VerifierPool | None) -> Source:
-    if isinstance(task, GymTask):
-        size = task.size if split == "train" else None
-        return GymSource(task.task, task.args, split=split, seed=seed, size=size, meta=task.meta)
-    if task.verifier:
-        resolve_verifier(task.verifier)  # here, where a wrong name is one message, not an error per response
-    path = task.heldout_path if split == "heldout" and task.heldout_path else task.path
-    rows = read_rows(path, layout=task.layout, verifier=task.verifier, columns=task.columns, meta=task.meta)
-    rows, name = rows if task.heldout_path else split_rows(rows, split), f"{path}, {split} rows"
-    return RowsSource(name, accepted_rows(pool, name, rows) if pool and rows else rows)
 
 
 def check_lengths(recipe: Recipe, model: PreTrainedModel, data: Data) -> None:

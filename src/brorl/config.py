@@ -97,6 +97,21 @@ class LoraSettings(Settings):
     """names of linear layers, such as [q_proj, v_proj]"""
 
 
+class ContaminationSettings(Settings):
+    """Training prompts that share text with an evaluation prompt are left out, and listed."""
+
+    ngram: Annotated[int, Field(ge=2)] | None = 13
+    """words in a row that a training prompt may not share with one; none turns the check off"""
+    against: tuple[Path, ...] = ()
+    """evaluation files, beside the recipe's own held-out rows"""
+
+    @model_validator(mode="after")
+    def _checked(self) -> "ContaminationSettings":
+        if self.ngram is None and self.against:
+            raise ValueError("against has no effect while ngram is none: drop one of them")
+        return self
+
+
 class ModelSettings(Settings):
     path: str = "brorl-tiny"
     """a Hugging Face model directory, or brorl-tiny, the bundled model"""
@@ -262,6 +277,7 @@ class Recipe(Settings):
     model: ModelSettings = ModelSettings()
     prompt: PromptSettings = PromptSettings()
     tasks: tuple[Task, ...]
+    contamination: ContaminationSettings = ContaminationSettings()
     rollouts: RolloutSettings = RolloutSettings()
     verification: VerificationSettings = VerificationSettings()
     selection: SelectionSettings = SelectionSettings()
@@ -374,6 +390,9 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
         update={
             "model": recipe.model.model_copy(update={"path": path}),
             "tasks": tuple(absolute(task) for task in recipe.tasks),
+            "contamination": recipe.contamination.model_copy(
+                update={"against": tuple(_absolute(path) for path in recipe.contamination.against)}
+            ),
         }
     )
 

@@ -13,6 +13,7 @@ from brorl.config import Recipe
 from brorl.errors import DataError
 from brorl.evaluation.golds import refused_golds
 from brorl.group import Prompt
+from brorl.tasks.contamination import ContaminationReport
 from brorl.theory.cost import ModelShape, StepCost, StepShape, step_cost
 
 GOLDS = 16
@@ -36,6 +37,8 @@ class Inspection:
     costs: dict[str, StepCost]
     golds_correct: int
     golds_graded: int
+    contamination: ContaminationReport | None
+    """None where the check is off"""
 
     def as_json(self) -> dict[str, Any]:
         worst = self.costs["nothing shared"]
@@ -53,6 +56,8 @@ class Inspection:
             "first_prompt": self.first_prompt.text,
             "golds_correct": self.golds_correct,
             "golds_graded": self.golds_graded,
+            "contamination": self.contamination
+            and {**self.contamination.as_json(), "overlaps": self.contamination.listed()},
         }
 
     def sections(self) -> list[tuple[str, str]]:
@@ -68,6 +73,7 @@ class Inspection:
                 if self.golds_graded
                 else "this verifier has no reference answer to grade",
             ),
+            ("Contamination", self.contamination.text() if self.contamination else "not checked (contamination.ngram)"),
         ]
 
     def _step_text(self) -> str:
@@ -120,6 +126,7 @@ def inspect_recipe(recipe: Recipe) -> Inspection:
             },
             golds_correct=correct,
             golds_graded=graded,
+            contamination=parts.data.contamination,
         )
 
 

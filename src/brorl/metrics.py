@@ -3,10 +3,14 @@
 import resource
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from brorl.group import Fate, Finish, Outcome, ScoredGroup
+
+TASK = "recipe_task"
+"""the key of a prompt's meta that names the task of the recipe it comes from"""
 
 
 def group_metrics(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0) -> dict[str, float]:
@@ -33,6 +37,30 @@ def group_metrics(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0)
         "truncated_share": cut / rollouts,
         "pass_at_1": float(np.mean(rates)) if rates else float("nan"),
         **{f"outcome_{outcome.name.lower()}": _share(groups, outcome) for outcome in Outcome},
+    }
+
+
+def task_metrics(groups: Sequence[ScoredGroup], correct_threshold: float = 1.0) -> dict[str, dict[str, Any]]:
+    """The figures of each task of the recipe, for everything a step drew.
+
+    `kept_share` is the share of its rollouts in groups that are neither all right nor all wrong; `outcomes` counts
+    rollouts.
+    """
+    tasks: dict[str, list[ScoredGroup]] = {}
+    for group in groups:
+        tasks.setdefault(str(group.group.prompt.meta.get(TASK, "")), []).append(group)
+    return {name: _one_task(tasks[name], correct_threshold) for name in sorted(tasks)}
+
+
+def _one_task(groups: Sequence[ScoredGroup], correct_threshold: float) -> dict[str, Any]:
+    rates = [g.successes(correct_threshold) / g.scored_rollouts for g in groups if g.scored_rollouts]
+    counted = {o.name.lower(): sum(int(g.group.end_counts[g.outcomes == o].sum()) for g in groups) for o in Outcome}
+    kept = sum(g.group.rollouts for g in groups if 0 < g.successes(correct_threshold) < g.scored_rollouts)
+    return {
+        "groups": len(groups),
+        "kept_share": kept / sum(g.group.rollouts for g in groups),
+        "pass_at_1": float(np.mean(rates)) if rates else float("nan"),
+        "outcomes": {name: count for name, count in counted.items() if count},
     }
 
 

@@ -5,6 +5,7 @@
     metrics.jsonl      a line per step
     groups/            step_<s>.parquet, every group of the step with its fate
     evals/             step_<s>_<set>.parquet and .json
+    contamination.jsonl training prompts that were left out, with the evaluation prompt that each resembles
     probe/bank.parquet where the recipe has a probe: its groups under the policy of the start
     report.html        figures and exploration trees, written at the end and every report.every steps
     checkpoints/       step_<s>/, each a Hugging Face model directory with the trainer's state beside it
@@ -177,6 +178,13 @@ class RunDirectory:
 
     def group_file(self, step: int) -> Path:
         return self.groups / f"step_{step:06d}.parquet"
+
+    def write_contamination(self, figures: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> None:
+        """Figures of the check into run.json, the training prompts that were left out into contamination.jsonl."""
+        path = self.path / "contamination.jsonl"
+        with _disk(path):
+            write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in listed))
+        self.note(contamination=dict(figures))
 
     def write_step(self, step: int, groups: Sequence[ScoredGroup]) -> None:
         """Store every group of a step."""

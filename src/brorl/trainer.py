@@ -26,7 +26,7 @@ from brorl.evaluation.evaluate import Evaluation, evaluate
 from brorl.group import Fate, Prompt, ScoredGroup
 from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from brorl.learner.learner import Learner
-from brorl.metrics import error_share, fate_counts, group_metrics, peak_memory_mib
+from brorl.metrics import error_share, fate_counts, group_metrics, peak_memory_mib, task_metrics
 from brorl.phases import Phases, Report, silent
 from brorl.probing import Probe, after_update, before_update
 from brorl.rollouts import Rollouts
@@ -266,6 +266,7 @@ class Trainer:
             "rounds": collected.rounds,
             "kept_share": kept_share(drawn, threshold),
             **group_metrics(drawn, threshold),
+            "tasks": task_metrics(drawn, threshold),
             **fate_counts((*selection.trained, *selection.set_aside)),
             **shaping_metrics(selection.trained),
             **self._retirement(collected),

@@ -87,6 +87,7 @@ def test_every_step_is_run_after_the_end_of_an_epoch(tmp_path: Path) -> None:
     settings = {
         **QUICK,
         "tasks": [{**task, "meta": {"answer_format": "whole"}}],
+        "contamination": {"ngram": None},
         "selection": {"drop_constant": False},
         "rollouts": {"prompts_per_step": 10, "per_prompt": 4},
     }

@@ -52,12 +52,13 @@ def train(
         raise RecipeError("--allow-changes has no effect without --resume: a new run has nothing to differ from")
     console = Console()
     settings = load_recipe(recipe or RunDirectory.open(resume or Path()).config, overrides or ())
-    with open_trainer(settings, resume=resume, path=run, allow_changes=allow_changes) as trainer:
+    with (
+        _warnings_on(console),
+        open_trainer(settings, resume=resume, path=run, allow_changes=allow_changes) as trainer,
+    ):
         view = LiveView(console, settings.steps, done=trainer.progress.step)
         trainer.report = view.report
-        with view(), warnings.catch_warnings(), _interrupts(lambda: _stop(trainer, console)):
-            warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: _warn(console, str(message))
+        with view(), _interrupts(lambda: _stop(trainer, console)):
             console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
             if trainer.progress.step >= settings.steps:
                 console.print(
@@ -104,6 +105,15 @@ def _write_report(run: "RunDirectory", console: Console) -> None:
     console.print(f"report: {run.report} ({time.perf_counter() - started:.1f} s)", highlight=False, soft_wrap=True)
 
 
+@contextmanager
+def _warnings_on(console: Console) -> Iterator[None]:
+    """Warnings are lines for the user while the block runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: _warn(console, str(message))
+        yield
+
+
 def _warn(console: Console, message: str) -> None:
     console.print("[yellow]warning:[/]", end=" ")
     console.print(message, markup=False, highlight=False, soft_wrap=True)
@@ -131,7 +141,8 @@ def check(
     check_output(json_out)
     console = Console(highlight=False)
     settings = load_recipe(recipe, overrides or ())
-    found = inspect_recipe(settings)
+    with _warnings_on(console):
+        found = inspect_recipe(settings)
     console.print(dump_recipe(settings), markup=False)
     for title, text in found.sections():
         console.print(f"[bold]{title}[/]")
