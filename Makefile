@@ -36,6 +36,7 @@ base-model: install
 
 bench: install
 	$(BIN)/python benchmarks/cost_growth.py
+	$(BIN)/python benchmarks/verifiers.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

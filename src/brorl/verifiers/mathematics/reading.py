@@ -28,6 +28,7 @@ _SPACING = re.compile(r"\\(?:[,;:! ]|left(?![a-z])|right(?![a-z])|displaystyle|q
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?\s*[ap]\.?\s?m\.?", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?")
 _PLAIN_LIST = re.compile(r"\d,\d{3}(?!\d)|\d \d{3}(?!\d)")
+_THOUSANDS = re.compile(r"\d[, ]0\d\d(?!\d)")
 _ESCAPED_TWICE = re.compile(r"\\\\(?:left|frac|dfrac|sqrt|le|leq|ge|geq|cdot|pi|text|boxed)(?![a-z])")
 _PROSE = re.compile(r"[a-z0-9:.,'()/ -]*")
 _ORDINAL = re.compile(
@@ -46,7 +47,7 @@ def read(text: str) -> Reading:
     if _TIME.fullmatch(key):
         return Reading(key, re.sub(r"[\s.]", "", key).lower(), ())
     trees = list[Node]()
-    for variant in dict.fromkeys((join_thousands(text), text) if _PLAIN_LIST.search(text) else (text,)):
+    for variant in dict.fromkeys(_variants(text)):
         try:
             trees.append(parse(variant))
         except (NotMathematics, OutOfReach, RecursionError):
@@ -54,6 +55,13 @@ def read(text: str) -> Reading:
     if key.lower() in _NUMBER_WORDS:
         trees.append(number(_NUMBER_WORDS[key.lower()]))
     return Reading(key, "" if trees and not key.isalpha() else _words(key), tuple(trees))
+
+
+def _variants(text: str) -> tuple[str, ...]:
+    """1,234 is a number or a list of two; 1,000 is a number only, since no list holds 000."""
+    if not _PLAIN_LIST.search(text):
+        return (text,)
+    return (join_thousands(text),) if _THOUSANDS.search(text) else (join_thousands(text), text)
 
 
 def same_reading(first: Reading, second: Reading) -> bool:
