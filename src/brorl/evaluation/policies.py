@@ -134,7 +134,7 @@ def run_checkpoint(path: Path, step: str | None) -> Path:
     if step in (None, "last"):
         return latest_checkpoint(checkpoints)
     if step == "best":
-        found = checkpoints / "best"
+        found = (checkpoints / "best").resolve()  # a link to the checkpoint
     elif step is not None and step.isdecimal():
         found = checkpoints / f"step_{int(step):06d}"
     else:

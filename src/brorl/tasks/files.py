@@ -2,18 +2,17 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from brorl.errors import DataError
 from brorl.seeding import derive_seed
-from brorl.tasks.layouts import COLUMNS, LAYOUTS, LeftOut, plain_json, recognise
+from brorl.tasks.layouts import COLUMNS, LAYOUTS, LeftOut, recognise
 from brorl.tasks.records import records
 from brorl.tasks.rows import TaskRow, content_key, fingerprint
 
-plain = plain_json
 _ANSWERED = ("choice", "gym", "math", "math_verify", "numeric", "regex", "text")
 """verifiers that compare with a reference answer"""
 
@@ -116,15 +115,6 @@ def read_rows(
         message = f"{path}: {left_out.total()} of {total} rows are left out by layout {layout!r}: {_told(left_out)}"
         warnings.warn(message, LeftOutWarning, stacklevel=2)
     return rows
-
-
-def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file as they stand, each with its line or row number from 1.
-
-    Raises:
-        DataError: a missing file, broken JSON, a row that is not an object; the message names file and line.
-    """
-    return ((record.number, record.values) for record in records(path))
 
 
 def split_rows(rows: Sequence[TaskRow], split: Literal["train", "heldout"], share: float = 0.1) -> list[TaskRow]:

@@ -1,7 +1,6 @@
 """Records of data files: JSON lines, JSON, Parquet, folders of shards, and data sets of the `datasets` library."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -124,13 +123,15 @@ def _dataset(
     split: str | None = None,
 ) -> Iterator[Record]:
     try:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before the library is first imported
         import datasets
+        from huggingface_hub import constants
     except ImportError as error:
         raise DataError(
             f"no data file {path}. To read what save_to_disk wrote, or a data set in the cache of Hugging Face's "
             "library, install it: pip install 'brorl[datasets]'"
         ) from error
+    # Not through the environment, which counts only before their first import: nothing is downloaded.
+    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True  # pyright: ignore[reportAttributeAccessIssue]
     split = split or "train"
     try:
         data = datasets.load_from_disk(str(folder)) if folder else datasets.load_dataset(str(name), config, split=split)
