@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_directory(place: Path, tmp_path: Path) -> None:
     done = brorl(
         "eval", place / "model", "-b", "gsm8k", "--data-dir", place, *FLAGS, "--caps", "3", "--json", "out.json",
-        cwd=tmp_path,
+        "--figure", "f.html", cwd=tmp_path,
     )  # fmt: skip
     results = json.loads((tmp_path / "out.json").read_text())
     found = results["benchmarks"]["gsm8k"]
@@ -39,6 +39,7 @@ def test_a_model_directory(place: Path, tmp_path: Path) -> None:
     groups = read_groups(tmp_path / "evals/model-1/gsm8k.parquet")
     assert [g.group.prompt.id for g in groups] == [row["id"] for row in ROWS]
     assert json.loads((tmp_path / "evals/model-1/results.json").read_text()) == results
+    assert "mean tokens of a response" in (tmp_path / "f.html").read_text()
     assert "pass@8" in done.text
     assert "token efficiency" in done.text
 

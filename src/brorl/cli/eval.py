@@ -73,6 +73,7 @@ def evaluate(
     ] = None,
     deadline: Annotated[float, typer.Option(help="seconds for one grading", min=0.001)] = 10.0,
     output: Output = None,
+    figure: Annotated[Path | None, typer.Option(help="write score against length as one HTML file")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the results to this file, too")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="show all benchmarks, and do nothing else")] = False,
 ) -> None:
@@ -80,6 +81,7 @@ def evaluate(
     from brorl.engines.openai import ServerSettings
     from brorl.evaluation.benchmark_data import load_benchmark
     from brorl.evaluation.benchmark_jobs import Job, run_job
+    from brorl.reports.comparison import write_token_figure
     from brorl.reports.evaluation import evaluation_report
     from brorl.rundir import check_output, write_json
 
@@ -95,6 +97,7 @@ def evaluate(
     if dtype not in ("float32", "float64", "bfloat16"):
         raise RunError(f"--dtype {dtype}: float32, float64 or bfloat16")
     check_output(json_out)
+    check_output(figure)
     with console.status("reading the problems"):
         loaded = [
             load_benchmark(n, data=data, folder=data_dir, limit=limit, template=template, meta=settings(meta))
@@ -115,6 +118,9 @@ def evaluate(
     console.print(*evaluation_report(results), sep="\n")
     if json_out:
         write_json(json_out, results)
+    if figure:
+        found = results["benchmarks"]
+        write_token_figure(figure, {results["name"]: {name: found[name]["token_efficiency"] for name in found}})
 
 
 def _list(console: Console) -> None:

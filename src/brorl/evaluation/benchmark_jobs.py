@@ -86,13 +86,15 @@ def run_job(job: Job, progress: Progress, opened: Callable[[Path], object]) -> d
                 definition = part.loaded.definition
                 figures[part.loaded.name] = {
                     "title": definition.title,
-                    "score": definition.score,
                     "source": part.loaded.source,
                     "left_out": part.loaded.left_out,
                     **benchmark_figures(groups, ks=job.ks, caps=job.caps),
                 }
-    results = {**spec, "name": policy.name, "directory": str(directory), "benchmarks": _merged(spec, figures)}
-    results["average"] = sum(headline(found) for found in figures.values()) / len(figures)
+    merged = {name: {**spec["benchmarks"][name], **found} for name, found in figures.items()}
+    average = sum(headline(found) for found in merged.values()) / len(merged)
+    results = {
+        **spec, "name": policy.name, "directory": str(directory), "average": average, "benchmarks": merged,
+    }  # fmt: skip
     write_json(directory / RESULTS, results)
     return results
 
@@ -101,10 +103,6 @@ def headline(figures: dict[str, Any]) -> float:
     """A benchmark's score: pass@1, or the mean reward where part of an answer counts; NaN where nothing was scored."""
     found = figures["mean_reward"] if figures["score"] == "reward" else figures["pass_at"].get("1")
     return found["value"] if found else float("nan")
-
-
-def _merged(spec: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: {**spec["benchmarks"][name], **found} for name, found in figures.items()}
 
 
 def _part(job: Job, policy: Policy, loaded: LoadedBenchmark) -> _Part:
@@ -128,6 +126,7 @@ def _specification(job: Job, policy: Policy, parts: Sequence[_Part]) -> dict[str
         "benchmarks": {
             part.loaded.name: {
                 "version": part.loaded.definition.version,
+                "score": part.loaded.definition.score,
                 "data": part.loaded.fingerprint,
                 "verifier": part.loaded.definition.verifier,
                 "template": part.loaded.template,

@@ -41,7 +41,7 @@ def benchmark_figures(
     n = np.array([g.scored_rollouts for g in scored], np.int64)
     c = np.array([g.successes(correct_threshold) for g in scored], np.int64)
     fewest = int(n.min()) if len(n) else 0
-    chosen = sorted({*(1 << i for i in range(fewest.bit_length())), fewest} - {0}) if ks is None else list(ks)
+    chosen = sorted({*(1 << i for i in range(fewest.bit_length())), fewest} - {0}) if ks is None else sorted({1, *ks})
     if len(n) and max(chosen, default=0) > fewest:
         raise DataError(f"pass@{max(chosen)} needs as many responses to each problem, and one has {fewest}: lower --k")
     rewards = [_mean_reward(g) for g in scored]
