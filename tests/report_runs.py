@@ -68,7 +68,7 @@ def probe_figures(value: float) -> dict[str, Any]:
 
 def made_run(
     path: Path, *, steps: int = 4, prompts: int = 4, rollouts: int = 64, length: int = 6, distinct_steps: int = 3,
-    skill: tuple[float, float] = (0.2, 0.6), hostile: str = "", **recipe: Any,
+    skill: tuple[float, float] = (0.2, 0.6), hostile: str = "", resets: tuple[int, ...] = (), **recipe: Any,
 ) -> RunDirectory:  # fmt: skip
     """A finished run whose policy learns; at most `distinct_steps` different group files, the others are copies.
 
@@ -96,7 +96,7 @@ def made_run(
         else:
             shutil.copyfile(run.group_file(step % distinct_steps), run.group_file(step))
         extra = {"probe": probe_figures(0.002), "seconds": {**record(0)["seconds"], "probe": 0.5}} if step < 2 else {}
-        run.append_metrics(record(step, **extra))
+        run.append_metrics(record(step, reference_reset="schedule" if step in resets else None, **extra))
     for step in (0, steps):
         score = {"value": 0.2 + step / 100, "low": 0.1, "high": 0.5, "level": 0.95, "problems": 8}
         scores = {"name": "held-out", "prompts": 8, "rollouts": rollouts, "pass_at": {"1": score, "4": score}}

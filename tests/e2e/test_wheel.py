@@ -32,6 +32,7 @@ def test_wheel_works_installed_elsewhere(tmp_path: Path) -> None:
     for file in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"):
         assert f"{model}/{file}" in names
     assert "brorl/py.typed" in names
+    assert {f"brorl/reports/page/{file}" for file in ("page.html", "page.css", "tree.js")} <= names
     assert sum(i.file_size for i in zipfile.ZipFile(wheel).infolist() if i.filename.startswith(model)) < 16 * 2**20
     site = tmp_path / "site"
     run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel, cwd=tmp_path)

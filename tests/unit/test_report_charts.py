@@ -9,7 +9,7 @@ import pytest
 from brorl.reports.reading import RunView, read_views, spread
 from brorl.reports.run_tables import recipe_rows, run_facts, run_table, task_tables
 from brorl.reports.samples import table_rows, tree_pairs
-from brorl.reports.score_charts import task_of
+from brorl.reports.score_charts import task_of, task_titles
 from brorl.reports.sections import chart_sections
 from brorl.storage import read_groups, write_groups
 from report_runs import made_run, metrics, record
@@ -19,7 +19,7 @@ from report_runs import made_run, metrics, record
 def views(tmp_path_factory: pytest.TempPathFactory) -> list[RunView]:
     folder = tmp_path_factory.mktemp("charts")
     made_run(folder / "a")
-    made_run(folder / "b", rollouts=32, reference={"reset_every": 2}, seed=5)
+    made_run(folder / "b", rollouts=32, reference={"reset_every": 2}, seed=5, resets=(1, 3))
     return read_views([folder / "a", folder / "b"])
 
 
@@ -45,7 +45,7 @@ def test_runs_differ_by_dash_and_marker(views: list[RunView]) -> None:
     assert len({trace["line"]["dash"] for trace in entropy["data"]}) == 2
     assert len({trace["marker"]["symbol"] for trace in entropy["data"]}) == 2
     resets = next(chart for chart in charts if chart["title"].startswith("KL"))["layout"]["shapes"]
-    assert [mark["x0"] for mark in resets] == [1, 3]
+    assert [(mark["x0"], mark["label"]["text"]) for mark in resets] == [(1, "reset: schedule"), (3, "reset: schedule")]
 
 
 def test_scores_know_what_they_cost(views: list[RunView]) -> None:
@@ -74,6 +74,8 @@ def test_tables(views: list[RunView]) -> None:
     by_task = task_tables(views)
     assert [row[0] for row in by_task[0]["rows"]] == ["task0", "task1", "task2"]
     assert task_of("plain") == "all prompts"
+    titles = task_titles(["gcd-0a1b2c", "sum-0a1b2c", "sum-111111", "my-task"])
+    assert list(titles.values()) == ["gcd", "sum-0a1b2c", "sum-111111", "my-task"]
 
 
 def test_trees_show_the_same_prompt_before_and_after(views: list[RunView]) -> None:

@@ -123,13 +123,15 @@ def test_what_n_buys_counts_dropped_groups_too(run: RunDirectory) -> None:
 
 @pytest.mark.parametrize(("status", "level"), [("finished", "good"), ("failed", "bad"), ("running", "neutral")])
 def test_status_and_recorded_warnings(run: RunDirectory, status: str, level: str) -> None:
-    run.note(status=status, reason="a full disk", warnings=[{"message": "entropy fell", "step": 3}])
+    run.note(
+        status=status, reason="a full disk", warnings=[{"message": "entropy fell", "advice": "Slow down", "step": 3}]
+    )
     verdict = found(run, [record(0)], "status")
     assert verdict is not None
     assert verdict.level == level
     warned = found(run, [record(0)], "warning of the run")
     assert warned is not None
-    assert warned.text == "entropy fell"
+    assert (warned.text, warned.figures) == ("entropy fell. Slow down", {"step": 3})
     run.note(status="finished", warnings=[])
 
 

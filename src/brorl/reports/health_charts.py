@@ -48,16 +48,13 @@ def _lines(
                 traces.append(line([r["step"] for r in rows], [r[key] for r in rows], name, index, legend=bool(name)))
     if not traces:
         return None
-    marks = [vertical(step, "reset") for view in views for step in resets(view)] if title.startswith("KL") else []
+    marks = [vertical(*mark) for view in views for mark in resets(view)] if title.startswith("KL") else []
     return chart(title, traces, y=unit, note=note, yaxis={"rangemode": "tozero"}, layout={"shapes": marks})
 
 
-def resets(view: RunView) -> list[int]:
-    """Steps after which the reference policy was reset, on schedule or for a recorded reason."""
-    recorded = [r["step"] for r in view.records if r.get("reference_reset")]
-    every = view.recipe.reference.reset_every
-    scheduled = [r["step"] for r in view.records if every and (r["step"] + 1) % every == 0]
-    return sorted({*recorded, *scheduled})
+def resets(view: RunView) -> list[tuple[int, str]]:
+    """Steps whose record says that the reference policy was reset, and why."""
+    return [(r["step"], f"reset: {r['reference_reset']}") for r in view.records if r.get("reference_reset")]
 
 
 def _outcomes(view: RunView, named: str) -> Chart | None:

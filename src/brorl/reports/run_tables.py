@@ -53,6 +53,8 @@ def run_table(views: Sequence[RunView]) -> Table:
             cells = [_score(scored.get(name, {}).get(k)) for name, k in sets]
             size = f"{view.recipe.rollouts.per_prompt:,} x {view.recipe.rollouts.prompts_per_step:,}"
             rows.append([view.name, size, f"{step:,}", *_cost(view, step), *cells])
+    if len(views) == 1:  # its name stands above
+        head, rows = head[1:], [row[1:] for row in rows]
     return {"head": [*head, *(f"{name} pass@{k}" for name, k in sets)], "rows": rows}
 
 
@@ -135,7 +137,7 @@ def _environment(views: Sequence[RunView]) -> list[dict[str, Any]]:
 
 
 def _score(value: dict[str, float] | None) -> str:
-    return ABSENT if value is None else f"{value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
+    return ABSENT if value is None else f"{value['value']:.3f} ({value['low']:.2f} to {value['high']:.2f})"
 
 
 def _difference(value: dict[str, float] | None) -> str:

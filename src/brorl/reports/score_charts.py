@@ -1,6 +1,8 @@
 """Scores: against steps, samples, tokens and hours (the paper's Figure 1), by task (its Figure 4, Tables 3 to 5)."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,13 @@ def task_of(prompt_id: str) -> str:
     return prompt_id.split("/", 1)[0] if "/" in prompt_id else "all prompts"
 
 
+def task_titles(names: Iterable[str]) -> dict[str, str]:
+    """Task -> how it is shown: without the hash of its settings where no other task has the same name."""
+    short = {name: re.sub(r"-[0-9a-f]{6}$", "", name) for name in names}
+    uses = Counter(short.values())
+    return {name: title if uses[title] == 1 else name for name, title in short.items()}
+
+
 def task_charts(views: Sequence[RunView]) -> tuple[list[Chart], int]:
     """Pass rate of the training rollouts by task over spans of steps, and how many tasks are left out."""
     seen: dict[str, int] = {}
@@ -87,7 +96,7 @@ def task_charts(views: Sequence[RunView]) -> tuple[list[Chart], int]:
     if len(seen) < 2:
         return [], 0
     names = sorted(seen, key=lambda name: -seen[name])[:MAX_TASKS]
-    courses = [_task_courses(view) for view in views]
+    titles, courses = task_titles(seen), [_task_courses(view) for view in views]
     panels: list[Chart] = []
     for name in sorted(names):
         traces = [
@@ -95,7 +104,7 @@ def task_charts(views: Sequence[RunView]) -> tuple[list[Chart], int]:
             for i, view in enumerate(views)
             if name in courses[i]
         ]
-        panel = chart(name, traces, y="pass rate", yaxis={"range": [-0.02, 1.02]})
+        panel = chart(titles[name], traces, y="pass rate", yaxis={"range": [-0.02, 1.02]})
         panels.append({**panel, "small": True})
     return panels, len(seen) - len(names)
 
@@ -138,12 +147,13 @@ def _task_rows(view: RunView, name: str) -> Iterator[dict[str, Any]]:
     for prompt in before:
         if prompt in after:
             tasks.setdefault(task_of(prompt), []).append(prompt)
+    titles = task_titles(tasks)
     for task, prompts in sorted(tasks.items()):
         change = np.array([after[p] - before[p] for p in prompts])
         found = clustered_interval(change) if len(prompts) > 1 and len(steps) > 1 else None
         yield {
             "set": name,
-            "task": task,
+            "task": titles[task],
             "prompts": len(prompts),
             "before": float(np.mean([before[p] for p in prompts])),
             "after": float(np.mean([after[p] for p in prompts])) if len(steps) > 1 else None,

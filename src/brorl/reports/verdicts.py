@@ -334,14 +334,14 @@ def _phases(view: RunView) -> Iterator[Verdict]:
 def _guards(view: RunView) -> Iterator[Verdict]:
     """Warnings that the run itself recorded."""
     for warning in view.info.get("warnings", []):
-        message = warning.get("message", warning) if isinstance(warning, dict) else warning
+        message = f"{warning['message']}. {warning.get('advice', '')}" if "message" in warning else str(warning)
         yield Verdict(
             run=view.name,
             topic="warning of the run",
             level="warning",
-            text=str(message),
-            rule="recorded in run.json",
-            figures=warning if isinstance(warning, dict) else {},
+            text=message.strip(),
+            rule="a guard of the run fired; recorded in run.json",
+            figures={name: warning[name] for name in ("step", "guard") if name in warning},
             section="health",
         )
 

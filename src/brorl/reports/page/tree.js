@@ -18,7 +18,8 @@ function mark(tree, i) {
   return { correct: "✓", wrong: "✗", rest: "…", truncated: "✂", no_answer: "∅" }[tree.outcomes[i]] || "?";
 }
 function flat(text) {
-  return text.replaceAll("\n", "⏎");
+  const line = text.replaceAll("\n", "⏎");
+  return line.trim() ? line : line.replaceAll(" ", "␣");
 }
 
 class Tree {
