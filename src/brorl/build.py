@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
 from brorl.algorithms.allocation import ALLOCATIONS, Allocation
-from brorl.algorithms.losses import CORRECTIONS, LOSSES, CorrectionSettings, LossSettings
+from brorl.algorithms.losses import CORRECTIONS, LOSSES, UNREAD, CorrectionSettings, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.changes import recipe_changes
 from brorl.config import Recipe, Ref, with_absolute_paths
@@ -255,11 +255,15 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
     """The learner's part of a recipe.
 
     Raises:
-        RecipeError: an unknown loss or correction, or arguments it does not take.
+        RecipeError: an unknown loss or correction, or arguments it does not take or read.
     """
     algorithm, optimizer = recipe.algorithm, recipe.optimizer
     loss = resolve(Ref(name=algorithm.loss.name), LOSSES, "algorithm.loss")
     resolve(Ref(name=algorithm.correction.name), CORRECTIONS, "algorithm.correction")
+    for where, ref in (("algorithm.loss", algorithm.loss), ("algorithm.correction", algorithm.correction)):
+        unread = sorted(UNREAD.get(ref.name, frozenset()) & ref.args.keys())
+        if unread:
+            raise RecipeError(f"{where} {ref.name!r} does not read {', '.join(unread)}: drop it")
     try:
         clip = LossSettings(**checked_arguments(LossSettings, algorithm.loss.args, "algorithm.loss"))
         band = CorrectionSettings(

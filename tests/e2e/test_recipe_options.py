@@ -15,7 +15,7 @@ QUIET = {"heldout_prompts": 0, "training_prompts": 0}
 ANYTHING = {
     "kind": "file",
     "path": "data.jsonl",
-    "heldout_path": "data.jsonl",
+    "heldout_path": "heldout.jsonl",
     "verifier": "regex",
     "meta": {"answer_format": "whole"},
 }
@@ -123,6 +123,7 @@ def test_solved_prompts_retire_until_none_is_left(tmp_path: Path) -> None:
     }
     recipe = write_recipe(tmp_path, **settings)
     write_rows(tmp_path / "data.jsonl", rows)
+    write_rows(tmp_path / "heldout.jsonl", [{"id": "h", "question": "what else", "answer": "x"}])
     text = brorl("train", recipe, "--run", tmp_path / "run", cwd=tmp_path).text
     assert "all 6 prompts are retired" in text
     run = RunDirectory.open(tmp_path / "run")
@@ -144,6 +145,7 @@ def test_solved_prompts_retire_until_none_is_left(tmp_path: Path) -> None:
 def test_what_is_retired_survives_a_stop(tmp_path: Path) -> None:
     rows = [{"id": f"q{i}", "question": f"say {i}?", "answer": "(?s).*"} for i in range(12)]
     write_rows(tmp_path / "data.jsonl", rows)
+    write_rows(tmp_path / "heldout.jsonl", [{"id": "h", "question": "what else", "answer": "x"}])
     records = assert_resumes_alike(
         tmp_path,
         14,
@@ -212,6 +214,10 @@ def test_a_prompts_draws_do_not_depend_on_what_is_given_up(tmp_path: Path) -> No
         ({"algorithm": {"shaping": ["overlong"], "advantage": "maxrl"}}, "must not be negative"),
         ({"selection": {"allocation": {"name": "sequential", "rounds": [8, 8]}}}, "sum to 24 rollouts"),
         ({"selection": {"allocation": {**SEQUENTIAL, "stop_below": 0.01}}}, "stops no prompt"),
+        ({"algorithm": {"loss": {"name": "reinforce", "eps_high": 0.3}}}, "'reinforce' does not read eps_high"),
+        ({"algorithm": {"loss": {"name": "gspo", "dual_clip": 3.0}}}, "'gspo' does not read dual_clip"),
+        ({"algorithm": {"correction": {"name": "tis", "low": 0.5}}}, "'tis' does not read low"),
+        ({"algorithm": {"correction": {"name": "icepop", "low": 6.0}}}, "0 <= low < high"),
         ({"selection": {"downsample": 2}, "algorithm": {"advantage": "pass_at_k"}}, "gives no signal with 2"),
     ],
 )

@@ -23,10 +23,11 @@ VOLATILE = ("seconds", "rollouts_per_second", "peak_memory_mib")
 def recipe_with(home: Path, rows: int, **settings: Any) -> Path:
     """A recipe on a file of that many prompts, all of them for training, without evaluations."""
     changes: dict[str, Any] = {"evaluation": {"heldout_prompts": 0, "training_prompts": 0}, **settings}
-    task = {"kind": "file", "path": "data.jsonl", "heldout_path": "data.jsonl", "verifier": "regex"}
+    task = {"kind": "file", "path": "data.jsonl", "heldout_path": "heldout.jsonl", "verifier": "regex"}
     recipe = write_recipe(home, tasks=[{**task, "meta": {"answer_format": "whole"}}], **changes)
     questions = [{"id": f"q{i}", "question": f"say {i}?", "answer": "[a-m].*"} for i in range(rows)]
     write_rows(home / "data.jsonl", questions)
+    write_rows(home / "heldout.jsonl", [{"id": "h", "question": "what else", "answer": "x"}])
     return recipe
 
 

@@ -179,6 +179,10 @@ class CorrectionSettings:
     low: float = 0.5
     high: float = 5.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            raise ValueError(f"the band of a correction needs 0 <= low < high, got {self.low}, {self.high}")
+
 
 def no_correction(log_ratio: Tensor, settings: CorrectionSettings) -> Tensor:
     """[n], ones."""
@@ -201,3 +205,11 @@ CORRECTIONS: dict[str, Callable[[Tensor, CorrectionSettings], Tensor]] = {
     "tis": tis,
     "icepop": icepop,
 }
+
+UNREAD: dict[str, frozenset[str]] = {
+    "reinforce": frozenset({"eps_low", "eps_high", "dual_clip"}),
+    "gspo": frozenset({"dual_clip"}),
+    "none": frozenset({"low", "high"}),
+    "tis": frozenset({"low"}),
+}
+"""Settings that a loss or correction does not read: a recipe that sets one is refused."""
