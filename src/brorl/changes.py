@@ -8,6 +8,8 @@ from brorl.errors import RunError
 
 FIXED = ("seed", "model.", "probe.every", "probe.prompts")
 """Keys, and beginnings of keys, that no resumed run may change: its checkpoint, its draws or its bank hang on them."""
+FREE = ("model.device", "model.compute", "model.gradient_checkpointing")
+"""how, not what, the model computes"""
 
 
 def recipe_changes(stored: Recipe, wanted: Recipe, *, allowed: bool) -> dict[str, tuple[Any, Any]]:
@@ -17,7 +19,7 @@ def recipe_changes(stored: Recipe, wanted: Recipe, *, allowed: bool) -> dict[str
         RunError: there are differences and none is `allowed`, or one that no run survives.
     """
     found = differences(stored, wanted)
-    fixed = {key: found[key] for key in found if key.startswith(FIXED)}
+    fixed = {key: found[key] for key in found if key.startswith(FIXED) and key not in FREE}
     if fixed:
         raise RunError(
             f"a run cannot go on with another {', '.join(fixed)}: {told(fixed)}. Start a new run; "

@@ -266,6 +266,37 @@ class ReportSettings(Settings):
 class CheckpointSettings(Settings):
     every: PositiveInt = 1
     keep: PositiveInt = 2
+    keep_best: bool = False
+    """the checkpoint of the best held-out pass@1 stays too, as checkpoints/best"""
+
+
+GUARD_THRESHOLDS: Mapping[str, float | None] = {
+    "skipped_steps": 3,  # in a row: stop
+    "exploding_gradient": 1000,  # times optimizer.max_grad_norm: skip the optimizer step
+    "empty_steps": 3,  # in a row without a usable group: stop
+    "entropy": 0.1,  # below this share of the first steps': warn
+    "clipped": 0.3,  # share of the advantage: warn
+    "truncated": 0.5,  # share of the rollouts: warn
+    "duplicates": 2,  # fewer distinct responses per group: warn
+    "mismatch": 0.05,  # nats per token between engine and learner: warn
+    "disk": 2,  # fewer checkpoints than this fit: stop
+}
+"""What each guard looks at is in `brorl.guards`; none turns one off."""
+
+
+def _all_guards(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    given = cast(Mapping[str, Any], value)
+    for name in given:
+        if name not in GUARD_THRESHOLDS:
+            near = difflib.get_close_matches(str(name), GUARD_THRESHOLDS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(GUARD_THRESHOLDS)}"
+            raise ValueError(f"no guard {name!r}; {hint}")
+    return {**GUARD_THRESHOLDS, **given}
+
+
+Guards = Annotated[dict[str, NonNegativeFloat | None], BeforeValidator(_all_guards)]
 
 
 class Recipe(Settings):
@@ -288,6 +319,9 @@ class Recipe(Settings):
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     report: ReportSettings = ReportSettings()
+    guards: Guards = dict(GUARD_THRESHOLDS)
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """where figures go beside metrics.jsonl"""
 
     @property
     def samples_per_step(self) -> int:
@@ -322,6 +356,17 @@ class Recipe(Settings):
             raise ValueError(
                 f"selection.retire_after has no effect on {endless[0]!r}, which never repeats a prompt: give it a size"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _keeping_makes_sense(self) -> "Recipe":
+        evaluation = self.evaluation
+        if self.checkpoint.keep_best and not (evaluation.every and evaluation.heldout_prompts and 1 in evaluation.ks):
+            raise ValueError(
+                "checkpoint.keep_best goes by held-out pass@1: set evaluation.every, heldout_prompts, and 1 in ks"
+            )
+        if len(set(self.trackers)) < len(self.trackers):
+            raise ValueError("trackers: each once")
         return self
 
     def _resets_make_sense(self) -> None:

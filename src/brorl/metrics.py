@@ -2,8 +2,8 @@
 
 import resource
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -72,6 +72,20 @@ def fate_counts(groups: Sequence[ScoredGroup]) -> dict[str, int]:
 def _share(groups: Sequence[ScoredGroup], outcome: Outcome) -> float:
     counted = sum(int(g.group.end_counts[g.outcomes == outcome].sum()) for g in groups)
     return counted / sum(g.group.rollouts for g in groups)
+
+
+def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of a record under dotted names: ``{"seconds": {"total": 2}}`` is ``{"seconds.total": 2}``.
+
+    Texts, lists (the single prompts of a probe) and figures that are absent are left out; NaN stays.
+    """
+    found: dict[str, float] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            found |= flatten(cast(Mapping[str, Any], value), f"{prefix}{key}.")
+        elif isinstance(value, bool | int | float):
+            found[prefix + key] = value
+    return found
 
 
 def peak_memory_mib() -> float:

@@ -202,6 +202,11 @@ class RunDirectory:
             write_groups(file.with_suffix(".parquet"), groups)
             write_json(file, {"step": step, **scores})
 
+    def read_scores(self, name: str) -> dict[int, dict[str, Any]]:
+        """The scores of one evaluation set by step."""
+        found = [json.loads(file.read_text(encoding="utf-8")) for file in self.evals.glob(f"step_*_{name}.json")]
+        return {data["step"]: data for data in found}
+
     def write_bank(self, groups: Sequence[ScoredGroup]) -> None:
         """Store the probe's groups of the starting policy; a resumed run finds the same."""
         with _disk(self.bank):
@@ -219,7 +224,13 @@ class RunDirectory:
             if number.isdigit() and int(number) >= limit:
                 file.unlink()
         for leftover in self.checkpoints.glob(".*"):
-            shutil.rmtree(leftover)
+            if leftover.is_symlink():
+                leftover.unlink()
+            else:
+                shutil.rmtree(leftover)
+        warned = self.read_info().get("warnings", [])
+        if any(warning["step"] >= step for warning in warned):
+            self.note(warnings=[warning for warning in warned if warning["step"] < step])
         for directory in (self.path, self.groups, self.evals, self.bank.parent):
             for leftover in directory.glob("*.partial"):
                 leftover.unlink()

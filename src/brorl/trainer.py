@@ -24,7 +24,16 @@ from brorl.engines.protocol import Sampling
 from brorl.errors import RunError, UserError
 from brorl.evaluation.evaluate import Evaluation, evaluate
 from brorl.group import Fate, Prompt, ScoredGroup
-from brorl.learner.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from brorl.learner.checkpoint import (
+    checkpoint_path,
+    drop_newer,
+    latest_checkpoint,
+    load_checkpoint,
+    mark_best,
+    newest_size,
+    prune,
+    save_checkpoint,
+)
 from brorl.learner.learner import Learner
 from brorl.metrics import error_share, fate_counts, group_metrics, peak_memory_mib, task_metrics
 from brorl.phases import Phases, Report, silent
@@ -32,10 +41,13 @@ from brorl.probing import Probe, after_update, before_update
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups, write_groups
+from brorl.trackers import Track, untracked
 from brorl.updating import shaped_groups, shaping_metrics, update_policy
+from brorl.watching import Watch
 
-EMPTY_STEPS_LIMIT = 3
-"""steps in a row without one usable group, after which a run saves and stops"""
+
+class _Interrupted(Exception):
+    """Stop during an evaluation: it is left undone, and repeated when the run is resumed."""
 
 
 @dataclass(slots=True)
@@ -46,8 +58,6 @@ class Progress:
     """steps done"""
     position: int = 0
     """first unused position of the prompt stream"""
-    empty_steps: int = 0
-    """steps in a row without a usable group"""
     solved: dict[str, int] = field(default_factory=dict[str, int])
     """prompt id -> times in a row it came out all right; kept where prompts retire"""
     judged: int = -1
@@ -80,10 +90,14 @@ class Trainer:
     fingerprint: Mapping[str, Any]
     """of the data: a resumed run must see the same, unless a change is allowed"""
     run: RunDirectory
+    watch: Watch
+    track: Track = untracked
     report: Report = silent
     progress: Progress = field(default_factory=Progress)
     carried: tuple[ScoredGroup, ...] = ()
     stop_requested: bool = False
+    interrupted: bool = False
+    """an evaluation was left undone"""
     over: str = ""
     """why the run ended before its last step, where nothing is left to do"""
     saving_seconds: float = 0.0
@@ -104,26 +118,24 @@ class Trainer:
         except UserError as error:
             self.run.note(status="failed", reason=str(error))
             raise
-        if self.over:
+        if self.over and not self.interrupted:
             self.run.note(status="finished", reason=self.over)
         else:
-            self.run.note(status="finished" if self.progress.step >= self.recipe.steps else "stopped")
+            done = self.progress.step >= self.recipe.steps and not self.interrupted
+            self.run.note(status="finished" if done else "stopped")
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         self.run.note(status="running")
-        if self.progress.step == 0:
-            self.save()
+        self._ensure_saved()
         self._evaluate_when_due()
         while self.progress.step < self.recipe.steps and not self.stop_requested and not self._all_retired():
             yield self.step()
+            if self.progress.step < self.recipe.steps and not self._all_retired():
+                why = self.watch.reason_to_stop(newest_size(self.run.checkpoints))
+                if why is not None:
+                    self._give_up(why)
             self._evaluate_when_due()
-            if self.progress.empty_steps >= EMPTY_STEPS_LIMIT and not self._all_retired():
-                self._give_up(
-                    f"{EMPTY_STEPS_LIMIT} steps in a row without one group that carries signal: every prompt is "
-                    "solved or hopeless for this policy. Choose other tasks or more rollouts per prompt"
-                )
-        if self.progress.step % self.recipe.checkpoint.every:
-            self.save()
+        self._ensure_saved()
         if self._all_retired():
             self._end_retired()
 
@@ -161,6 +173,8 @@ class Trainer:
         self.progress.reference_reset = None
         # Metrics and groups first: a resume cuts back what lies after a checkpoint, and cannot add what lies before it.
         self.run.append_metrics(record)
+        self.watch.add(record)
+        self.track(number, record)
         if self.progress.step % self.recipe.checkpoint.every == 0:
             self.save()
         return record
@@ -194,7 +208,6 @@ class Trainer:
         progress, selection, reference = self.progress, collected.selection, self.recipe.reference
         progress.step += 1
         progress.position = collected.position
-        progress.empty_steps = 0 if selection.trained else progress.empty_steps + 1
         if not selection.trained:
             warnings.warn(
                 f"step {progress.step - 1}: not one of {len(collected.drawn)} groups carries signal; update skipped",
@@ -244,7 +257,7 @@ class Trainer:
             f"each came out all right {times} times in a row. Give harder or more prompts to go on"
         )
         warnings.warn(self.over, stacklevel=2)
-        self.evaluate()
+        self._evaluate()
 
     def _decided(self, collected: Collected) -> list[ScoredGroup]:
         """The step's groups, less those carried into the next step: they are written where they are trained on."""
@@ -314,15 +327,50 @@ class Trainer:
                 "verification.max_error_share). Look for a verifier that raises or reference answers it cannot read"
             )
 
+    def _ensure_saved(self) -> None:
+        if not checkpoint_path(self.run.checkpoints, self.progress.step).exists():
+            self.save()
+
     def _give_up(self, why: str) -> None:
-        self.save()
+        self._ensure_saved()
         raise RunError(f"{why}. The run is saved in {self.run.path}")
 
     def _evaluate_when_due(self) -> None:
         step, every = self.progress.step, self.recipe.evaluation.every
         if step in (0, self.recipe.steps) or (every and step % every == 0):
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Evaluate, and draw the conclusions; nothing of it where it is interrupted."""
+        try:
             self.evaluate()
-            self._reset_when_stalled()
+        except _Interrupted:
+            self.interrupted = True
+            return
+        step = self.progress.step
+        # Those found on disk too: a tracker forgets what a killed run had sent for the step it goes on with.
+        scores = {name: self.run.read_scores(name)[step] for name in self.evaluation_sets}
+        self.track(step, {"evaluation": scores})
+        self._reset_when_stalled()
+        self._keep_best()
+
+    def _keep_best(self) -> None:
+        """Mark this step's checkpoint where its held-out pass@1 is the best so far; the first of equals stays."""
+        if not self.recipe.checkpoint.keep_best:
+            return
+        scores = {step: data["pass_at"]["1"]["value"] for step, data in self.run.read_scores("held-out").items()}
+        step = self.progress.step
+        if step != max(scores, key=lambda s: (scores[s], -s)):
+            return
+        self._ensure_saved()
+        mark_best(self.run.checkpoints, step)
+        prune(self.run.checkpoints, self.recipe.checkpoint.keep)
+        self.run.note(best={"step": step, "score": scores[step]})
+
+    def _report_evaluation(self, name: str, done: int, total: int) -> None:
+        if self.stop_requested:
+            raise _Interrupted
+        self.report(f"evaluating {name}", done, total)
 
     def evaluate(self) -> dict[str, Evaluation]:
         """Score the policy on every evaluation set, unless this step's scores are already on disk."""
@@ -330,6 +378,7 @@ class Trainer:
         for name, prompts in self.evaluation_sets.items():
             if self.run.evaluation_file(self.progress.step, name).exists():
                 continue
+            self._report_evaluation(name, 0, len(prompts))
             found[name], groups = evaluate(
                 self.rollouts,
                 prompts,
@@ -339,7 +388,7 @@ class Trainer:
                 sampling=self.evaluation_sampling,
                 seed=self.recipe.seed,
                 correct_threshold=self.recipe.verification.correct_threshold,
-                phases=Phases(lambda _, done, total, name=name: self.report(f"evaluating {name}", done, total)),
+                phases=Phases(lambda _, done, total, name=name: self._report_evaluation(name, done, total)),
             )
             self.run.write_evaluation(self.progress.step, name, found[name].as_json(), groups)
         return found
@@ -387,6 +436,9 @@ class Trainer:
         self.carried = tuple(read_groups(directory / "carried.parquet"))
         self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
         self.run.cut_back(self.progress.step)
+        drop_newer(self.run.checkpoints, self.progress.step)
+        prune(self.run.checkpoints, self.recipe.checkpoint.keep)
+        self.watch.take_up()
         if recipe_changes or data:
             self.run.accept_changes(self.recipe, step=self.progress.step, recipe_changes=recipe_changes, data=data)
             self.save()  # with the new data's fingerprint: the next resume finds nothing changed

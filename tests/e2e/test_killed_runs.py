@@ -1,5 +1,6 @@
 """`kill -9` at any moment, inside every kind of write: a resumed run ends bit for bit as one that never stopped."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ SETTINGS: dict[str, Any] = {
     "probe": {"every": 2, "prompts": 2, "rollouts": 16},
     "selection": {"oversample": 1.5, "carry_surplus": True},
     "reference": {"reset_every": 2},
+    "checkpoint": {"keep_best": True},
 }
 
 
@@ -47,7 +49,8 @@ def what_a_run_is(path: Path) -> dict[str, Any]:
             str(f): (path / f).read_bytes() for f in files if f.parts[0] == "evals" and f.suffix == ".json"
         },
         "trainer": {str(f): (path / f).read_bytes() for f in files if f.name == "trainer.json"},
-        "status": run.read_info()["status"],
+        "info": {key: run.read_info().get(key) for key in ("status", "best", "warnings")},
+        "best": os.readlink(run.checkpoints / "best"),
     }
 
 

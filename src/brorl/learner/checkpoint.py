@@ -6,6 +6,7 @@
                reference.safetensors                             the reference policy, where it differs from the policy
                trainer.json                                      the learner's counters and whatever the trainer keeps
                manifest.json                                     size and checksum of every file, written last
+    best       a link to the checkpoint of the best score, where the recipe keeps it; it is never pruned
 
 A checkpoint is written under a hidden name, flushed to the disk, and renamed: a directory ``step_<s>`` is complete, or
 was damaged later, which the manifest shows.
@@ -31,6 +32,7 @@ from brorl.learner.learner import OPTIMIZER_FILE, Learner
 from brorl.learner.lora import FOLDER, load_adapter_tensors, save_adapter
 
 FORMAT = 2
+BEST = "best"
 _REFERENCE, _TRAINER, _MANIFEST = "reference.safetensors", "trainer.json", "manifest.json"
 
 
@@ -48,7 +50,7 @@ def save_checkpoint(
     extra: Callable[[Path], object] = _write_nothing,
     keep: int | None = None,
 ) -> Path:
-    """Write ``root/step_<step>`` whole or not at all, then drop all but the newest `keep`.
+    """Write ``root/step_<step>`` whole or not at all, then drop all but the newest `keep` and the best.
 
     Args:
         root: directory of a run's checkpoints.
@@ -62,7 +64,7 @@ def save_checkpoint(
     Raises:
         RunError: the disk is full or cannot be written. Earlier checkpoints stay as they were.
     """
-    final, partial = root / f"step_{step:06d}", root / f".step_{step:06d}.partial"
+    final, partial = checkpoint_path(root, step), root / f".step_{step:06d}.partial"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -76,9 +78,46 @@ def save_checkpoint(
             f"{final}: the checkpoint could not be written ({error}). Make room on this disk, or lower "
             "checkpoint.keep, and resume; earlier checkpoints are untouched"
         ) from error
-    for old in _newest_first(root)[keep:] if keep is not None else []:
-        _discard(old)
+    prune(root, keep)
     return final
+
+
+def prune(root: Path, keep: int | None) -> None:
+    """Drop all checkpoints but the newest `keep` and the best; None drops none."""
+    best = best_checkpoint(root)
+    for old in _newest_first(root)[keep:] if keep is not None else []:
+        if old != best:
+            _discard(old)
+
+
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Where the checkpoint of a step is, or would be."""
+    return root / f"step_{step:06d}"
+
+
+def drop_newer(root: Path, step: int) -> None:
+    """Remove checkpoints after `step`, where a run goes on from there: they are damaged, and will be written again."""
+    for directory in _newest_first(root):
+        if _step_of(directory) > step:
+            _discard(directory)
+    best = best_checkpoint(root)
+    if best is not None and not best.exists():
+        (root / BEST).unlink()
+
+
+def mark_best(root: Path, step: int) -> None:
+    """Make ``root/best`` the checkpoint of a step, in one rename: there is always one best or the other."""
+    partial = root / ".best.partial"
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(f"step_{step:06d}")
+    os.replace(partial, root / BEST)
+    _flush(root)
+
+
+def best_checkpoint(root: Path) -> Path | None:
+    """The directory that ``root/best`` leads to."""
+    link = root / BEST
+    return root / link.readlink() if link.is_symlink() else None
 
 
 def _write(
@@ -199,6 +238,11 @@ def latest_checkpoint(root: Path) -> Path:
     raise RunError(
         f"{root}: no sound checkpoint among {len(found)}; start a new run, from a copy of its model if you have one"
     )
+
+
+def newest_size(root: Path) -> int:
+    """Bytes of the newest checkpoint, 0 without one."""
+    return sum(file.stat().st_size for path in _newest_first(root)[:1] for file in path.rglob("*") if file.is_file())
 
 
 def load_checkpoint(directory: Path, learner: Learner) -> dict[str, Any]:

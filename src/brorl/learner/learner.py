@@ -50,6 +50,8 @@ class LearnerSettings:
     adam_eps: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    exploding_norm: float = math.inf
+    """a gradient of a larger norm is skipped, not clipped"""
     max_nodes: int = 256
     """nodes per piece of a trie; on a CPU attention costs more than the repeated paths save beyond 256"""
     max_tokens: int = 4096
@@ -220,15 +222,16 @@ class Learner:
             ``loss`` (with the KL term) and ``policy_loss``; means over the token weights: ``kl``, ``entropy``,
             ``ratio``, ``correction``, ``correction_zero`` (share masked), ``mismatch`` (|log old - log rollout|);
             ``ratio_max``; ``clip_high``, ``clip_low``, ``clip_dual`` (shares of the absolute advantage);
-            ``grad_norm`` before clipping; ``skipped``, 1 where the gradient was not finite and nothing moved.
+            ``grad_norm`` before clipping; ``skipped``, 1 where the gradient was not finite or exploding and nothing
+            moved.
 
         Raises:
             ValueError: no group, or log-probabilities missing that the objective needs.
         """
         sums = self._accumulate(batch, self.settings.objective)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
-        finite = math.isfinite(norm)
-        if finite:
+        usable = norm <= self.settings.exploding_norm and math.isfinite(norm)
+        if usable:
             for parameters in self.optimizer.param_groups:
                 parameters["lr"] = lr
             self.optimizer.step()
@@ -237,7 +240,7 @@ class Learner:
             self.skipped_steps += 1
             warnings.warn(f"gradient norm is {norm}: this step is skipped, the weights stay as they were", stacklevel=2)
         self.optimizer.zero_grad(set_to_none=True)
-        return mean_metrics(sums) | {"grad_norm": norm, "skipped": float(not finite)}
+        return mean_metrics(sums) | {"grad_norm": norm, "skipped": float(not usable)}
 
     def gradient(self, batch: Sequence[TrainingGroup], objective: Objective | None = None) -> dict[str, Tensor]:
         """The gradient of the learner's objective, or of another, by parameter name, without a step."""
