@@ -69,7 +69,7 @@ def test_tensorboard_has_every_figure_once(resumed: Path) -> None:
 
 def wandb_records(path: Path) -> list[Any]:
     """The records of a ``.wandb`` file: protocol buffers in LevelDB's log format, behind a header of 7 bytes."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
 
     data, position, records, parts = path.read_bytes(), 7, [], b""
     while position + 7 <= len(data):
