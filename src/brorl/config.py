@@ -256,6 +256,8 @@ class ProbeSettings(Settings):
     prompts: PositiveInt = 8
     rollouts: Annotated[int, Field(ge=16)] = 128
     """per prompt and measured update; the interval of a change needs at least 10 effective samples"""
+    snr_every: NonNegativeInt = 0
+    """steps between comparisons of gradients from disjoint sets of rollouts; 0 means never"""
 
 
 class ReportSettings(Settings):

@@ -108,7 +108,8 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
     if generated is not None:
         _check_generated(training, generated, [at for at in range(len(labels)) if at not in files])
     evaluation, probe, sets = recipe.evaluation, recipe.probe, {}
-    held_out = prompts("heldout")[1] if evaluation.heldout_prompts or probe.every else None
+    probed = probe.every or probe.snr_every
+    held_out = prompts("heldout")[1] if evaluation.heldout_prompts or probed else None
     if held_out and evaluation.heldout_prompts:
         sets["held-out"] = _first(held_out, evaluation.heldout_prompts)
     if evaluation.training_prompts:
@@ -116,7 +117,7 @@ def open_data(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: Verifier
     return Data(
         prompt_at=prompt_at,
         evaluation_sets=sets,
-        probe_prompts=_first(held_out, probe.prompts) if held_out and probe.every else [],
+        probe_prompts=_first(held_out, probe.prompts) if held_out and probed else [],
         span=training.span,
         contamination=report,
         fingerprint=_fingerprint(training, sets, generated),
@@ -235,7 +236,7 @@ def _first(prompt_at: PromptAt, wanted: int) -> list[Prompt]:
         raise RecipeError(
             f"only {len(found)} different prompts for a set of {wanted}, and scores need at least 2: "
             "give the task more data (for a file, heldout_path), or set evaluation.heldout_prompts, "
-            "evaluation.training_prompts and probe.every to 0"
+            "evaluation.training_prompts, probe.every and probe.snr_every to 0"
         )
     return list(found.values())
 

@@ -92,7 +92,7 @@ def run_selftest(recipe: Recipe, *, prompts: int = 4, rollouts: int = 64, report
     Raises:
         UserError: whatever of the recipe cannot be used.
     """
-    quiet = {"evaluation": {"heldout_prompts": 0, "training_prompts": 0}, "probe": {"every": 0}}
+    quiet = {"evaluation": {"heldout_prompts": 0, "training_prompts": 0}, "probe": {"every": 0, "snr_every": 0}}
     changed = {name: getattr(recipe, name).model_copy(update=update) for name, update in quiet.items()}
     with open_parts(recipe.model_copy(update=changed)) as parts:
         report(CHECKS[0], 0, len(CHECKS))

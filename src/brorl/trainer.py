@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from brorl.agreement import Updates, measure_agreement
 from brorl.algorithms.advantages import Estimator
 from brorl.algorithms.allocation import Allocation, signal_chance
 from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
@@ -161,9 +162,12 @@ class Trainer:
         collected = replace(collected, selection=replace(collected.selection, trained=tuple(groups)))
         figures: dict[str, Any] = {}
         probe = self._probe(number, phases)
+        agreement = self._agreement(number, phases)
         if groups:
             figures = update_policy(self.learner, groups, self.recipe, self.advantage, lr, phases, self.allocation)
             self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)
+        if agreement:
+            figures["snr"] = agreement
         if probe:
             figures["probe"] = after_update(probe, self.learner, self.recipe, phases)
         self._advance(collected, figures)
@@ -193,6 +197,14 @@ class Trainer:
             step=number,
             phases=phases,
         )
+
+    def _agreement(self, number: int, phases: Phases) -> dict[str, Any] | None:
+        """Gradients of the weights before the update, from disjoint sets of rollouts of the probe's prompts."""
+        every = self.recipe.probe.snr_every
+        if not every or number % every:
+            return None
+        updates = Updates(recipe=self.recipe, learner=self.learner, advantage=self.advantage, shapings=self.shapings)
+        return measure_agreement(self.rollouts, self.probe_prompts, self.sampling, updates, step=number, phases=phases)
 
     def _lr(self) -> float:
         settings = self.recipe.optimizer

@@ -113,10 +113,7 @@ def update_policy(
     """
     survival = [_survival(group, allocation, recipe) for group in groups]
     groups = [take_scored(g, g.parts[TRAINED].astype(np.int64)) if TRAINED in g.parts else g for g in groups]
-    try:
-        advantages = estimate(estimator, [group_rewards(group, recipe) for group in groups])
-    except ValueError as error:
-        raise RunError(f"advantage estimator {recipe.algorithm.advantage.name!r}: {error}") from error
+    advantages = _advantages(groups, recipe, estimator)
     tries = [group.group for group in groups]
     minibatches = np.array_split(np.arange(len(groups)), min(recipe.algorithm.minibatches, len(groups)))
     with phases.timed("log-probabilities"):
@@ -142,6 +139,26 @@ def update_policy(
             ]
             figures.append(learner.step(batch, lr))
     return {name: float(np.mean([f[name] for f in figures])) for name in figures[0]}
+
+
+def policy_batch(groups: Sequence[ScoredGroup], recipe: Recipe, estimator: Estimator) -> list[TrainingGroup]:
+    """All groups as one mini-batch at the weights of now, for the policy term alone: without a reference policy.
+
+    Raises:
+        RunError: rewards that the estimator is not made for.
+    """
+    advantages, weights = _advantages(groups, recipe, estimator), _token_weights(groups, recipe)
+    return [
+        TrainingGroup(group=scored.group, advantages=values, weights=weight)
+        for scored, values, weight in zip(groups, advantages, weights, strict=True)
+    ]
+
+
+def _advantages(groups: Sequence[ScoredGroup], recipe: Recipe, estimator: Estimator) -> list[NDArray[np.float64]]:
+    try:
+        return estimate(estimator, [group_rewards(group, recipe) for group in groups])
+    except ValueError as error:
+        raise RunError(f"advantage estimator {recipe.algorithm.advantage.name!r}: {error}") from error
 
 
 def _survival(scored: ScoredGroup, allocation: Allocation | None, recipe: Recipe) -> float:

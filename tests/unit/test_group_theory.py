@@ -12,7 +12,6 @@ from brorl.theory.coverage import expected_undrawn_second_moment
 from brorl.theory.curves import by_prompt, curve, node_growth, whole_groups
 from brorl.theory.groups import (
     disjoint_pair,
-    gradient_agreement,
     group_table,
     measure,
     take_scored,
@@ -228,11 +227,3 @@ def test_disjoint_pairs_share_no_rollout() -> None:
     assert first.successes() + second.successes() == scored.successes()
     with pytest.raises(ValueError, match="need 52"):
         disjoint_pair(scored, 26, np.random.default_rng(0))
-
-
-def test_gradient_agreement() -> None:
-    assert gradient_agreement(np.array([1.0, 0.0]), np.array([2.0, 2.0])) == pytest.approx((0.5**0.5, 8**-0.5))
-    with pytest.raises(ValueError, match="norm zero"):
-        gradient_agreement(np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match="cannot be compared"):
-        gradient_agreement(np.ones(2), np.ones(3))

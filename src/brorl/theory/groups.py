@@ -224,21 +224,6 @@ def take_scored(scored: ScoredGroup, counts: Counts) -> ScoredGroup:
     )
 
 
-def gradient_agreement(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Cosine and norm ratio (smaller over larger) of two gradients from disjoint sets of rollouts.
-
-    Raises:
-        ValueError: shapes that differ, or a gradient of norm zero.
-    """
-    a, b = np.ravel(first).astype(np.float64), np.ravel(second).astype(np.float64)
-    if a.shape != b.shape:
-        raise ValueError(f"gradients of {a.size} and {b.size} entries cannot be compared")
-    norms = sorted((float(np.linalg.norm(a)), float(np.linalg.norm(b))))
-    if norms[0] == 0:
-        raise ValueError("a gradient of norm zero has no direction (were all rollouts right, or all wrong?)")
-    return float(a @ b) / (norms[0] * norms[1]), norms[0] / norms[1]
-
-
 def _masses(table: GroupTable, taken: Counts, rollouts: int, draws: int) -> Masses:
     assert table.logp is not None
     seen = taken > 0
