@@ -38,6 +38,7 @@ def main() -> None:
 
 from brorl.cli import compare as compare  # noqa: E402  (verbs register themselves on `app`)
 from brorl.cli import eval as eval  # noqa: E402
+from brorl.cli import export as export  # noqa: E402
 from brorl.cli import models as models  # noqa: E402
 from brorl.cli import report as report  # noqa: E402
 from brorl.cli import score as score  # noqa: E402
