@@ -155,11 +155,15 @@ def lose_the_state(path: Path) -> None:
     (path / "trainer.json").unlink()
 
 
+def empty_the_state(path: Path) -> None:
+    (path / "trainer.json").write_text("{}")
+
+
 def lose_the_manifest(path: Path) -> None:
     (path / "manifest.json").write_text("{")
 
 
-@pytest.mark.parametrize("harm", [truncate, flip_a_byte, lose_the_state, lose_the_manifest])
+@pytest.mark.parametrize("harm", [truncate, flip_a_byte, lose_the_state, empty_the_state, lose_the_manifest])
 def test_a_damaged_newest_falls_back_loudly(policy: Path, tmp_path: Path, harm) -> None:
     learner = new_learner(policy)
     train(learner, 0)

@@ -124,7 +124,9 @@ def _stop(trainer: Any, console: Console) -> None:
     if trainer.stop_requested:
         raise KeyboardInterrupt
     trainer.stop_requested = True
-    console.print("[yellow]stopping after this step (Ctrl-C again: now, losing the step)[/]")
+    console.print(
+        "[yellow]stopping after this step, leaving any evaluation for later (Ctrl-C again: now, losing the step)[/]"
+    )
 
 
 @app.command()
