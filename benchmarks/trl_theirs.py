@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 from trl_scenario import Scenario, randomise
 
-from brorl.build import open_data
+from brorl.prompts import open_data
 from brorl.group import Prompt
 from brorl.verifiers.custom import resolve
 

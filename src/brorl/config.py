@@ -6,6 +6,7 @@ the function's own signature is the schema, checked in `brorl.build`. This file 
 """
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
@@ -30,7 +31,7 @@ from brorl.errors import RecipeError
 class Settings(BaseModel):
     """Base of every section: immutable, and strict about keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Ref(Settings):
@@ -146,8 +147,10 @@ class RolloutSettings(Settings):
     prompts_per_step: PositiveInt = 64
     """P"""
     max_new_tokens: PositiveInt = 64
+    """the longest response, in tokens; a longer one is cut"""
     temperature: PositiveFloat = 1.0
     kv_budget_mib: Annotated[int, Field(ge=16)] = 1024
+    """memory for keys and values in flight; it changes no result"""
 
 
 class VerificationSettings(Settings):
@@ -179,11 +182,17 @@ class SelectionSettings(Settings):
 
 class AlgorithmSettings(Settings):
     advantage: Named = Ref(name="reinforce_pp_baseline")
+    """from the rewards of a group to the advantage of each response"""
     loss: Named = Ref(name="clipped")
+    """the policy-gradient objective, with its clip range"""
     aggregation: Literal["token_mean", "sequence_mean", "prompt_mean", "constant"] = "token_mean"
+    """how much each token weighs in a mini-batch"""
     correction: Named = Ref(name="icepop")
+    """for the ratio of learner to engine probability, per token"""
     kl: Literal["k2", "k3"] = "k2"
+    """the estimator of the KL term to the reference policy"""
     kl_weight: NonNegativeFloat = 1e-4
+    """how strongly the reference policy holds the policy back; 0 does without one"""
     minibatches: PositiveInt = 4
     """optimizer steps per step, whatever N is"""
     truncated: Literal["zero", "mask"] = "zero"
@@ -207,14 +216,18 @@ class AlgorithmSettings(Settings):
 
 class OptimizerSettings(Settings):
     lr: NonNegativeFloat = 1e-6
+    """learning rate of AdamW, before the square-root rule of base_samples"""
     base_samples: PositiveInt | None = None
     """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P * N / base_samples)"""
     schedule: Literal["constant", "cosine"] = "constant"
+    """course of the learning rate after warm-up"""
     warmup_steps: NonNegativeInt = 0
+    """steps over which the learning rate rises from 0"""
     weight_decay: NonNegativeFloat = 0.01
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     max_grad_norm: PositiveFloat = 1.0
+    """gradients are scaled down to this norm"""
     max_nodes: Annotated[int, Field(ge=8)] = 256
     """trie nodes per micro-batch row: memory, never the result, depends on it"""
 
@@ -384,6 +397,17 @@ class Recipe(Settings):
             )
 
 
+class _Yaml(yaml.SafeLoader):
+    """YAML 1.2's booleans, true and false: in YAML 1.1 the keys ``on`` and ``off`` of a schedule are booleans too."""
+
+
+_TRUE_OR_FALSE = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, _TRUE_OR_FALSE if tag == "tag:yaml.org,2002:bool" else pattern) for tag, pattern in resolvers]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe file and apply dotted overrides such as ``rollouts.per_prompt=16``.
 
@@ -391,7 +415,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file is missing, not YAML, or does not describe a run; the message names each key at fault.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), _Yaml)
     except OSError as error:
         raise RecipeError(f"{path}: cannot read the recipe ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -476,7 +500,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
             raise RecipeError(f"override {override!r}: {section} is not a section of the recipe")
         data = cast(dict[str, Any], inner)
     try:
-        data[last] = yaml.safe_load(value)
+        data[last] = yaml.load(value, _Yaml)
     except yaml.YAMLError as error:
         raise RecipeError(f"override {override!r}: the value is not valid YAML") from error
 

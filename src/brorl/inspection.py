@@ -1,7 +1,9 @@
 """What `brorl check` finds out: the recipe is loaded, a few reference answers are graded, nothing is trained."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,17 +11,33 @@ import torch
 from transformers import PreTrainedModel
 
 from brorl.build import Parts, open_parts
-from brorl.config import Recipe
-from brorl.errors import DataError
+from brorl.config import FileTask, Recipe
+from brorl.errors import DataError, ModelError
 from brorl.evaluation.golds import refused_golds
 from brorl.group import Prompt
+from brorl.learner.model import model_directory
 from brorl.tasks.contamination import ContaminationReport
+from brorl.tasks.records import records
 from brorl.theory.cost import ModelShape, StepCost, StepShape, step_cost
 
 GOLDS = 16
 """reference answers that are graded"""
 SHARES = {"settled policy": 0.05, "middling": 0.25, "nothing shared": 1.0}
 """distinct-node shares the estimate is made for: what a policy's own share is, only sampling tells"""
+_QWEN_1P5B = ModelShape(
+    weights=1_310_340_608,
+    parameters=1_777_088_000,
+    layers=28,
+    hidden=1536,
+    kv_width=256,
+    vocabulary=151_936,
+)
+SHAPES = {
+    "DeepSeek-R1-Distill-Qwen-1.5B": _QWEN_1P5B,
+    "Nemotron-Research-Reasoning-Qwen-1.5B": _QWEN_1P5B,
+}
+"""models whose cost can be estimated before they are here, by the name of their directory"""
+_PROMPT_TOKENS = 256
 _DRAWN = 1.5
 """groups drawn per group trained on, as in the paper's Table 2 at N = 512"""
 
@@ -64,8 +82,11 @@ class Inspection:
         """(title, text) for people."""
         prompt = self.first_prompt
         return [
-            ("A step", self._step_text()),
-            ("Estimate (one cost model; right within a factor of two or three)", self._cost_text()),
+            ("A step", step_text(self.recipe)),
+            (
+                "Estimate (one cost model; right within a factor of two or three)",
+                cost_text(self.recipe, self.costs, self.parameters, self.matrix_rate),
+            ),
             (f"The first prompt: {prompt.id}, {len(prompt.token_ids)} tokens, verifier {prompt.verifier}", prompt.text),
             (
                 "Reference answers",
@@ -76,30 +97,86 @@ class Inspection:
             ("Contamination", self.contamination.text() if self.contamination else "not checked (contamination.ngram)"),
         ]
 
-    def _step_text(self) -> str:
-        rollouts = self.recipe.rollouts
-        return (
-            f"{rollouts.prompts_per_step} prompts x {rollouts.per_prompt} rollouts = {self.recipe.samples_per_step} "
-            f"samples, at most {rollouts.max_new_tokens} new tokens each; {self.recipe.algorithm.minibatches} "
-            f"mini-batches; {self.recipe.steps} steps"
-        )
-
     def _cost_text(self) -> str:
-        row = "{:>26}{:>14}{:>12}{:>12}{:>16}{:>10}".format
-        lines = [row("distinct-node share", "tokens", "nodes", "memory MiB", "seconds a step", "the run")]
-        for name, cost in self.costs.items():
-            lines.append(
-                row(
-                    f"{SHARES[name]:.0%} ({name})",
-                    f"{cost.tokens:,.0f}",
-                    f"{cost.nodes:,.0f}",
-                    f"{cost.memory_mib:,.0f}",
-                    f"{cost.seconds:,.1f}",
-                    _duration(cost.seconds * self.recipe.steps),
-                )
+        return cost_text(self.recipe, self.costs, self.parameters, self.matrix_rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a step of a recipe costs where model or data are absent."""
+
+    recipe: Recipe
+    text: str
+    costs: dict[str, StepCost]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.name,
+            "prompts_per_step": self.recipe.rollouts.prompts_per_step,
+            "rollouts_per_prompt": self.recipe.rollouts.per_prompt,
+            "samples_per_step": self.recipe.samples_per_step,
+            "costs": {name: cost.as_json() for name, cost in self.costs.items()},
+        }
+
+
+def estimate_without(recipe: Recipe) -> Estimate:
+    """The cost of a step from the shape of a model that is known by its name; prompts are taken as 256 tokens long."""
+    shape = SHAPES.get(Path(recipe.model.path).name)
+    if shape is None:
+        return Estimate(recipe=recipe, text="none: it needs the model", costs={})
+    rate = matrix_rate()
+    tokens = min(_PROMPT_TOKENS, recipe.prompt.max_tokens or _PROMPT_TOKENS)
+    costs = {
+        name: step_cost(shape, step_shape(recipe, tokens, share), flops_per_second=rate)
+        for name, share in SHARES.items()
+    }
+    return Estimate(recipe=recipe, text=cost_text(recipe, costs, shape.parameters, rate), costs=costs)
+
+
+def missing_parts(recipe: Recipe) -> list[str]:
+    """What a recipe names and this machine does not have, one sentence each."""
+    missing: list[str] = []
+    try:
+        model_directory(recipe.model.path)
+    except ModelError as error:
+        missing.append(str(error))
+    paths = [path for task in recipe.tasks if isinstance(task, FileTask) for path in (task.path, task.heldout_path)]
+    for path in (*paths, *recipe.contamination.against):
+        try:
+            if path is not None:
+                next(iter(records(path)), None)
+        except DataError as error:
+            missing.append(str(error))
+    return missing
+
+
+def step_text(recipe: Recipe) -> str:
+    """How large a step is, in words."""
+    rollouts = recipe.rollouts
+    return (
+        f"{rollouts.prompts_per_step} prompts x {rollouts.per_prompt} rollouts = {recipe.samples_per_step} "
+        f"samples, at most {rollouts.max_new_tokens} new tokens each; {recipe.algorithm.minibatches} "
+        f"mini-batches; {recipe.steps} steps"
+    )
+
+
+def cost_text(recipe: Recipe, costs: Mapping[str, StepCost], parameters: int, rate: float) -> str:
+    """The estimate as a table, a line per distinct-node share."""
+    row = "{:>26}{:>18}{:>18}{:>12}{:>16}{:>10}".format
+    lines = [row("distinct-node share", "tokens", "nodes", "memory MiB", "seconds a step", "the run")]
+    for name, cost in costs.items():
+        lines.append(
+            row(
+                f"{SHARES[name]:.0%} ({name})",
+                f"{cost.tokens:,.0f}",
+                f"{cost.nodes:,.0f}",
+                f"{cost.memory_mib:,.0f}",
+                f"{cost.seconds:,.1f}",
+                _duration(cost.seconds * recipe.steps),
             )
-        lines.append(f"{self.parameters:,} parameters; matrix products here: {self.matrix_rate / 1e9:,.0f} GFLOP/s")
-        return "\n".join(lines)
+        )
+    lines.append(f"{parameters:,} parameters; matrix products here: {rate / 1e9:,.0f} GFLOP/s")
+    return "\n".join(lines)
 
 
 def inspect_recipe(recipe: Recipe) -> Inspection:

@@ -93,6 +93,17 @@ def test_overrides(tmp_path: Path) -> None:
         load_recipe(path, ["rollouts.perprompt=16"])
 
 
+def test_on_and_off_are_words(tmp_path: Path) -> None:
+    """YAML 1.1 reads them as booleans, and a schedule of the length reward is written with them."""
+    path = tmp_path / "r.yaml"
+    text = dump_recipe(parse_recipe(MINIMAL)).replace("shaping: []", "shaping: [{name: cosine, on: 100, off: 500}]")
+    path.write_text(text)
+    recipe = load_recipe(path, ["selection.drop_constant=false", "algorithm.shaping=[{name: cosine, on: 2, off: 3}]"])
+    assert load_recipe(path).algorithm.shaping[0].args == {"on": 100, "off": 500}
+    assert recipe.algorithm.shaping[0].args == {"on": 2, "off": 3}
+    assert recipe.selection.drop_constant is False
+
+
 def test_broken_files(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="cannot read the recipe"):
         load_recipe(tmp_path / "none.yaml")

@@ -3,7 +3,7 @@
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from brorl.cli import app
-from brorl.config import load_recipe
+from brorl.config import Recipe, load_recipe
 from brorl.errors import RecipeError, UserError
 
 if TYPE_CHECKING:
@@ -133,21 +133,53 @@ def _stop(trainer: Any, console: Console) -> None:
 def check(
     recipe: Annotated[Path, typer.Argument(help="a recipe file")],
     overrides: Overrides = None,
-    json_out: Annotated[Path | None, typer.Option("--json", help="write the estimate to this file")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="a second recipe: explain the difference, and load nothing")
+    ] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the figures to this file")] = None,
 ) -> None:
     """Validate a recipe, show it resolved with its cost and its first prompt, and start nothing."""
     from brorl.config import dump_recipe
-    from brorl.inspection import inspect_recipe
+    from brorl.inspection import estimate_without, inspect_recipe, missing_parts, step_text
     from brorl.rundir import check_output, write_json
 
     check_output(json_out)
     console = Console(highlight=False)
     settings = load_recipe(recipe, overrides or ())
+    if against is not None:
+        _compare(settings, load_recipe(against), console, json_out)
+        return
+    missing = missing_parts(settings)
+    if missing:
+        estimate = estimate_without(settings)
+        console.print(dump_recipe(settings), markup=False)
+        _sections(console, [("A step", step_text(settings)), ("Estimate, from the model's shape", estimate.text)])
+        if json_out:
+            write_json(json_out, {**estimate.as_json(), "missing": missing})
+        raise RecipeError("this recipe cannot run here yet; it lacks\n" + "\n".join(f"  - {part}" for part in missing))
     with _warnings_on(console):
         found = inspect_recipe(settings)
     console.print(dump_recipe(settings), markup=False)
-    for title, text in found.sections():
-        console.print(f"[bold]{title}[/]")
-        console.print(text, markup=False, soft_wrap=True)
+    _sections(console, found.sections())
     if json_out:
         write_json(json_out, found.as_json())
+
+
+def _sections(console: Console, sections: Sequence[tuple[str, str]]) -> None:
+    for title, text in sections:
+        console.print(f"[bold]{title}[/]")
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def _compare(first: Recipe, second: Recipe, console: Console, json_out: Path | None) -> None:
+    """Print how two recipes differ."""
+    from brorl.recipe_differences import compare_recipes
+    from brorl.reports.recipe_differences import difference_tables
+    from brorl.rundir import write_json
+
+    found = compare_recipes(first, second).as_json()
+    console.print(*difference_tables(found), sep="\n")
+    for sentence in found["confounds"]:
+        console.print(f"- {sentence}", markup=False, soft_wrap=True)
+    if json_out:
+        write_json(json_out, found)
