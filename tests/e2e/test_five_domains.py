@@ -98,7 +98,7 @@ def test_five_verifiers_grade_the_rollouts_of_one_run(tmp_path: Path) -> None:
     assert info["contamination"]["checked"] > 100
     assert info["contamination"]["removed"] == 0
     assert (tmp_path / "run" / "contamination.jsonl").read_text() == ""
-    assert "warning" not in done.text
+    assert "left out" not in done.text
 
 
 def test_each_verifier_tells_right_from_wrong(tmp_path: Path) -> None:
