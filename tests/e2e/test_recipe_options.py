@@ -1,5 +1,6 @@
 """Shaping, down-sampling, retirement and reference resets in whole runs of a tiny policy, stopped and resumed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,11 @@ def test_prompts_are_given_up_early_and_the_rest_is_spent_elsewhere(tmp_path: Pa
         assert 0 <= record["missed_groups"] < 0.2 * len(stopped) + 1e-9
     assert sum(r["rollouts_saved"] for r in records) > 0
     assert sum(r["prompts_from_savings"] for r in records) > 0
+    brorl("analyze", tmp_path / "whole", "--json", tmp_path / "analysis.json", cwd=tmp_path)
+    source = json.loads((tmp_path / "analysis.json").read_text())["source"]
+    assert source["groups_of_other_size_left_out"] == sum(r["fate_stopped"] for r in records)
+    assert source["rollouts_per_prompt"] == 24
+    assert any("given up early" in line for line in source["lacks"])
 
 
 def test_a_prompts_draws_do_not_depend_on_what_is_given_up(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The analysis: known figures on small sources, and what a source lacks is left out."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from brorl.errors import DataError
 from brorl.evaluation.analysis import analyze
 from brorl.evaluation.foreign import read_rollouts
+from brorl.group import Fate
+from brorl.reports.analysis import analysis_report
 from brorl.storage import write_groups
 from toy_language import toy_language
 
@@ -75,6 +78,19 @@ def test_our_groups_have_everything(tmp_path: Path) -> None:
     assert figures["entropy"]["nats_per_response"]["value"] == pytest.approx(truth, abs=0.15)
     assert 0 < figures["node_growth"]["alpha"] < 1
     assert figures["length"]["unit"] == "tokens"
+
+
+def test_groups_that_were_all_given_up_have_no_figures_at_n(tmp_path: Path) -> None:
+    language = toy_language(3)
+    counts = np.where(language.correct, 0, 2)
+    groups = [replace(language.group(counts, f"p{i}"), fate=Fate.STOPPED) for i in range(4)]
+    write_groups(tmp_path / "step_000000.parquet", groups)
+    figures = analyze(read_rollouts([tmp_path]))
+    assert figures["by_rollouts"] == []
+    assert figures["source"]["groups_of_other_size_left_out"] == 4
+    assert figures["pass_rates"]["share_all_wrong"]["value"] == 1.0
+    assert any("4 of 4 were given up early" in lack for lack in figures["source"]["lacks"])
+    assert list(analysis_report(figures))
 
 
 def test_nothing_to_analyse_is_refused(tmp_path: Path) -> None:

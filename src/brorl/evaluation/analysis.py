@@ -64,7 +64,7 @@ def analyze(
             "lacks": list(rollouts.lacks),
         },
         "pass_rates": _pass_rates(rollouts, usable),
-        "by_rollouts": _group_curve(newest, rollouts, sizes, draws) if newest else _count_curve(rollouts, sizes),
+        "by_rollouts": _by_rollouts(newest, rollouts, sizes, draws),
         "by_steps": _by_steps(rollouts, usable),
         "shrinkage": _shrinkage(rollouts, base),
         "entropy": _entropy(newest),
@@ -114,6 +114,14 @@ def _update(record: Mapping[str, Any]) -> Figures:
     """One measured update: the probe's means, without the single prompts."""
     figures = {name: value for name, value in record["probe"].items() if name != "by_prompt"}
     return {"step": record["step"], "seconds": record["seconds"]["probe"], **figures}
+
+
+def _by_rollouts(
+    groups: Sequence[ScoredGroup], rollouts: Rollouts, sizes: Sequence[int] | None, draws: int
+) -> list[Figures]:
+    if groups:
+        return _group_curve(groups, rollouts, sizes, draws)
+    return [] if rollouts.groups else _count_curve(rollouts, sizes)  # groups, all of them stopped: nothing to draw from
 
 
 def _group_curve(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from brorl.errors import DataError
-from brorl.group import Outcome, Prompt, RolloutGroup, ScoredGroup
+from brorl.group import Fate, Outcome, Prompt, RolloutGroup, ScoredGroup
 from brorl.storage import read_groups
 
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -46,6 +46,10 @@ OPTIONAL = ("step",)
 _NOT_REWARDS = ("mode", "step", "prompt", "completion", "advantage", "advantages")
 _NO_LOGPROBS = "log-probabilities: no drawn or unseen mass, no mass balance, no certificate, no entropy"
 _NO_TOKENS = "tokens: lengths are in characters, and how the trie grows with N is not known"
+_STOPPED = (
+    "full groups of every prompt: {stopped} of {groups} were given up early by sequential allocation and stay out of "
+    "the figures at N, which are of the prompts that ran to the end"
+)
 _NO_TEXTS = "responses: no distinct answers, no lengths"
 
 
@@ -135,7 +139,11 @@ def _ours(files: Sequence[Path], threshold: float) -> Rollouts:
     if not groups:
         raise DataError(f"{files[0]}: no groups")
     with_logprobs = any(scored.group.logprobs is not None for scored in groups)
-    return _rollouts("groups", groups, steps, "tokens", threshold, () if with_logprobs else (_NO_LOGPROBS,))
+    lacks = [] if with_logprobs else [_NO_LOGPROBS]
+    stopped = sum(scored.fate is Fate.STOPPED for scored in groups)
+    if stopped:
+        lacks.append(_STOPPED.format(stopped=stopped, groups=len(groups)))
+    return _rollouts("groups", groups, steps, "tokens", threshold, tuple(lacks))
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
