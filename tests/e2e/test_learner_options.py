@@ -13,6 +13,8 @@ from brorl.build import compute_device, compute_dtype, open_trainer
 from brorl.config import Recipe, load_recipe
 from brorl.engines.local import LocalEngine
 from brorl.errors import RecipeError
+from brorl.learner import learner as learner_module
+from brorl.learner.logprobs import node_logprobs
 from brorl.rundir import RunDirectory
 from brorl.selftest import run_selftest
 from command_line import brorl, refused
@@ -51,6 +53,28 @@ def test_bfloat16_computes_on_float32_weights_in_learner_and_engine(tmp_path: Pa
     weights = load_file(sorted(half.checkpoints.iterdir())[-1] / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in weights.values())
+
+
+def test_a_run_that_is_out_of_memory_goes_on_with_smaller_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's own error above so many tokens; that a real allocator's refusal is met alike, test_learner shows."""
+    large = trained(tmp_path, "large")
+    sound = node_logprobs
+
+    def small_device(model: Any, batch: Any, *rest: Any, **options: Any) -> Any:
+        if batch.tokens.size > 200:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return sound(model, batch, *rest, **options)
+
+    monkeypatch.setattr(learner_module, "node_logprobs", small_device)
+    with pytest.warns(UserWarning, match="out of memory: repeating with max_nodes"):
+        small = trained(tmp_path, "small")
+    for a, b in zip(large.read_metrics(), small.read_metrics(), strict=True):
+        assert a["rollouts"] == b["rollouts"]
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
+    state = json.loads((sorted(small.checkpoints.glob("step_*"))[-1] / "trainer.json").read_text())
+    assert state["learner"]["max_tokens"] <= 200  # a resumed run does not try again
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="speaks of a machine without a GPU")

@@ -63,6 +63,16 @@ def a_shard_missing(path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def adapter_only(path: Path) -> None:
+    (path / "config.json").unlink()
+    (path / "adapter_config.json").write_text("{}")
+
+
+def pickled_weights(path: Path) -> None:
+    torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
+    (path / "model.safetensors").unlink()
+
+
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda p: [file.unlink() for file in p.iterdir()], "holds no config.json"),
     "no weights": (lambda p: (p / "model.safetensors").unlink(), r"model\.safetensors: missing"),
@@ -75,6 +85,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard missing": (a_shard_missing, "model-00001-of-00002.safetensors: missing"),
     "broken index": (lambda p: (p / "model.safetensors.index.json").write_text("[]"), "index.json: unreadable"),
     "broken config": (lambda p: (p / "config.json").write_text('{"model_type": '), r"config\.json: unreadable"),
+    "quantised": (
+        lambda p: edit_json(p / "config.json", quantization_config={"quant_method": "gptq", "bits": 4}),
+        r"quantised weights \(gptq\) cannot be trained",
+    ),
+    "an adapter": (adapter_only, "an adapter without its model"),
+    "PyTorch weights": (pickled_weights, r"model\.safetensors: missing.*convert the model with save_pretrained"),
     "config of a list": (lambda p: (p / "config.json").write_text("[]"), "not a JSON object"),
     "unknown architecture": (lambda p: edit_json(p / "config.json", model_type="zebra"), "model_type 'zebra'"),
     "other sizes": (

@@ -122,11 +122,21 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
+        if (path / "adapter_config.json").exists():
+            raise ModelError(
+                f"{path}: an adapter without its model. Merge it into the model it was trained on (peft: "
+                "merge_and_unload, then save_pretrained) and give that directory; a new adapter is model.lora"
+            ) from error
         raise ModelError(f"{path}: holds no config.json, so it is not a Hugging Face model directory") from error
     except (OSError, ValueError) as error:
         raise ModelError(f"{file}: unreadable ({error}); copy it again from the model") from error
     if not isinstance(config, dict):
         raise ModelError(f"{file}: not a JSON object; copy it again from the model")
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "unknown")
+        raise ModelError(
+            f"{path}: quantised weights ({method}) cannot be trained; give the directory of the model as it was before"
+        )
     return config
 
 
