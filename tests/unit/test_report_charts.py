@@ -1,5 +1,6 @@
 """The charts of a report: valid plotly figures with the run's own numbers, and tables that add up."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,22 @@ def test_trees_show_the_same_prompt_before_and_after(views: list[RunView]) -> No
         assert pair["left"]["prompt"] == pair["right"]["prompt"]
         assert pair["left"]["label"] != pair["right"]["label"]
         assert len(pair["left"]["texts"]) == len(pair["left"]["parents"])
+
+
+def test_titles_leave_out_the_template_that_all_prompts_share(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", steps=2)
+    for file in [*run.groups.iterdir(), *run.evals.glob("*.parquet")]:
+        groups = [
+            replace(
+                g, group=replace(g.group, prompt=replace(g.group.prompt, text=f"<s>system\nBe brief.\n{text}\n<a>\n"))
+            )
+            for g in read_groups(file)
+            if (text := g.group.prompt.text)
+        ]
+        write_groups(file, groups)
+    pairs = tree_pairs(read_views([run.path]))
+    assert all(pair["title"].startswith("… what is") for pair in pairs)
+    assert {pair["left"]["prompt"] for pair in pairs} <= {f"… what is {i}? …" for i in range(8)}
 
 
 def test_rows_are_the_groups_own_counts(views: list[RunView]) -> None:

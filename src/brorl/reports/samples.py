@@ -36,28 +36,59 @@ def tree_pairs(views: Sequence[RunView]) -> list[Json]:
     ``rollouts``, ``distinct``, ``nodes``, ``tokens``, ``texts`` and the arrays of `Exploration`.
     """
     share = max(TREE_PAIRS // max(len(views), 1), 1)
-    return [pair for view in views for pair in _pairs(view, share, len(views) > 1)]
+    found = [(view, pair, what) for view in views for pair, what in _pairs(view, share)]
+    _cut_shared_text([tree for _, pair, _ in found for tree in pair if tree])
+    return [
+        {"title": (f"{view.name}: " if len(views) > 1 else "") + _title(pair, what), "left": pair[0], "right": pair[1]}
+        for view, pair, what in found
+    ]
 
 
-def _pairs(view: RunView, wanted: int, named: bool) -> Iterator[Json]:
+def _pairs(view: RunView, wanted: int) -> Iterator[tuple[list[Json | None], str]]:
     decoder = run_decoder(view.run)
-    prefix = f"{view.name}: " if named else ""
     trained = sorted(view.visits)
     same = list(_same_prompt(view, wanted))
     apart = _different_prompts(view, trained, max(wanted - len(same), (wanted + 1) // 2)) if trained else []
     for (left, right), what in [*((pair, "same prompt") for pair in same), *((pair, "") for pair in apart)]:
         trees = [None if at is None else _tree(view, at, decoder) for at in (left, right)]
-        shown = next((tree for tree in trees if tree), None)
-        if shown:
-            yield {"title": prefix + _title(shown, trees, what), "left": trees[0], "right": trees[1]}
+        if any(trees):
+            yield trees, what
 
 
-def _title(shown: Json, trees: Sequence[Json | None], what: str) -> str:
-    """The prompt's beginning, and how its pass rate went."""
-    asked = one_line(shown["prompt"].strip())
-    rates = " → ".join(f"{t['correct'][0] / max(t['rollouts'], 1):.0%}" for t in trees if t)
-    kind = what or ("first and last step" if all(trees) else shown["label"])
-    return f"{asked if len(asked) <= 90 else asked[:89] + '…'} · {rates} right · {kind}"
+def _cut_shared_text(trees: Sequence[Json]) -> None:
+    """Leave out of the prompts shown what all of them share at their ends, such as a chat template."""
+    prompts = list({tree["prompt"] for tree in trees})
+    if len(prompts) < 2:
+        return
+    head, tail = _shared_head(prompts), _shared_head([prompt[::-1] for prompt in prompts])[::-1]
+    head = head[: head.rfind("\n") + 1]
+    starts = [at for at in (tail.find("<"), tail.find("\n")) if at >= 0]  # of a template's tag, or of a line
+    tail = tail[min(starts) :] if starts else ""
+    for tree in trees:
+        middle = tree["prompt"][len(head) : len(tree["prompt"]) - len(tail)]
+        if middle.strip():
+            tree["prompt"] = f"{'… ' if head.strip() else ''}{middle.strip()}{' …' if tail.strip() else ''}"
+
+
+def _shared_head(texts: Sequence[str]) -> str:
+    """What all texts begin with; the first and the last in order differ the earliest."""
+    first, last = min(texts), max(texts)
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def _title(trees: Sequence[Json | None], what: str) -> str:
+    """The beginning of the prompt and how its pass rate went, or both prompts with theirs."""
+    shown = [tree for tree in trees if tree]
+    rates = [f"{tree['correct'][0] / max(tree['rollouts'], 1):.0%}" for tree in shown]
+    if what:
+        return f"{_beginning(shown[0], 90)} · {' → '.join(rates)} right · {what}"
+    both = " | ".join(f"{_beginning(tree, 44)} · {rate}" for tree, rate in zip(shown, rates, strict=True))
+    return f"{both} right · {'first and last step' if len(shown) == 2 else shown[0]['label']}"
+
+
+def _beginning(tree: Json, size: int) -> str:
+    asked = one_line(tree["prompt"].strip())
+    return asked if len(asked) <= size else f"{asked[: size - 1]}…"
 
 
 Place = tuple[str, Path, int]

@@ -100,6 +100,7 @@ class Tree {
       const [outline, sides] = this.outlines(i);
       this.paths[i].setAttribute("d", outline);
       this.edges[i].setAttribute("d", sides);
+      this.edges[i].style.strokeWidth = Math.min(0.9, Math.max(0.3, 0.35 * data.counts[i] * this.unit));
       const cap = this.caps[i];
       if (!cap) return;
       const tall = Math.max(data.counts[i] * this.unit, 1.2);
