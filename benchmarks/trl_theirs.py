@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 from trl_scenario import Scenario, randomise
 
-from brorl.prompts import open_data
 from brorl.group import Prompt
+from brorl.prompts import open_data
 from brorl.verifiers.custom import resolve
 
 

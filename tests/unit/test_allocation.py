@@ -1,6 +1,7 @@
 """Sequential allocation: where it stops, what it saves and misses, and that training on its groups is not biased."""
 
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, permutations
 from math import comb, log
 from pathlib import Path
 
@@ -101,8 +102,23 @@ def test_survival_is_the_share_of_orders_that_survive() -> None:
         share = np.mean([survives(rule, order) for order in orders])
         assert survival_weight(rule, right=right, wrong=8 - right) == pytest.approx(1 / share)
     assert survival_weight(uniform(8), right=1, wrong=7) == 1
+    assert survival_weight(replace(rule, corrected=False), right=1, wrong=7) == 1
     with pytest.raises(ValueError, match="not trained on"):
         survival_weight(rule, right=0, wrong=8)
+
+
+@pytest.mark.parametrize(("hopeless", "saturated"), [(2, 4), (4, 2), (2, 2), (4, None)])
+@pytest.mark.parametrize("kinds", ["rwwwuu", "rwuuuu", "rrrwwu", "rwwwww"])
+def test_survival_with_rollouts_that_have_no_verdict(hopeless: int, saturated: int | None, kinds: str) -> None:
+    rule = Allocation(rounds=(2, 2, 2), hopeless_after=hopeless, saturated_after=saturated, corrected=True)
+
+    def goes_on(order: tuple[str, ...]) -> bool:
+        return not any(stops(rule, drawn=n, right=order[:n].count("r"), wrong=order[:n].count("w")) for n in (2, 4, 6))
+
+    share = np.mean([goes_on(order) for order in permutations(kinds)])
+    if share:
+        weight = survival_weight(rule, right=kinds.count("r"), wrong=kinds.count("w"))
+        assert weight == pytest.approx(1 / share)
 
 
 def test_stopping_on_success_biases_a_group_baseline_and_full_groups_do_not() -> None:

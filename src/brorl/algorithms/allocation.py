@@ -145,20 +145,23 @@ def signal_chance(allocation: Allocation, *, drawn: int, right: int) -> float:
 def survival_weight(allocation: Allocation, *, right: int, wrong: int) -> float:
     """One over the chance that a full group with these outcomes was not given up on the way; 1 where nothing is.
 
-    With c of N right, the first n hold none with probability C(N - c, n) / C(N, n), whatever the pass rate. Exact while
-    fewer rollouts lack a verdict than the first round draws.
+    With c of N right, the first n hold none with probability C(N - c, n) / C(N, n), whatever the pass rate.
 
     Raises:
         ValueError: a group without a right or without a wrong rollout.
     """
     if right < 1 or wrong < 1:
         raise ValueError("a group without both a right and a wrong rollout has no weight: it is not trained on")
-    total = allocation.full
-    lost = sum(
-        comb(total - count, after) / comb(total, after)
-        for count, after in ((right, allocation.hopeless_after), (wrong, allocation.saturated_after))
-        if allocation.corrected and after is not None
-    )
+    if not allocation.corrected:
+        return 1.0
+    total, rules = allocation.full, ((right, allocation.hopeless_after), (wrong, allocation.saturated_after))
+    ends = sorted((after, count) for count, after in rules if after is not None)
+    lost = sum(comb(total - count, after) / comb(total, after) for after, count in ends)
+    if len(ends) == 2:  # counted twice: rollouts without a verdict up to the earlier end, none of the other kind after
+        (first, _), (last, count) = ends
+        neither = comb(total - right - wrong, first) / comb(total, first)
+        if neither:
+            lost -= neither * comb(total - count - first, last - first) / comb(total - first, last - first)
     return 1 / (1 - lost)
 
 
