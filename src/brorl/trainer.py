@@ -14,9 +14,9 @@ from typing import Any
 
 from brorl.agreement import Updates, measure_agreement
 from brorl.algorithms.advantages import Estimator
-from brorl.algorithms.allocation import Allocation, signal_chance
+from brorl.algorithms.allocation import Allocation
 from brorl.algorithms.schedules import broadened, learning_rate, reset_reason
-from brorl.algorithms.selection import count_solved, kept_share, retired
+from brorl.algorithms.selection import count_solved, retired
 from brorl.algorithms.shaping import Shaping
 from brorl.changes import data_changes
 from brorl.collection import Collected, PromptAt, collect, next_prompts
@@ -36,14 +36,15 @@ from brorl.learner.checkpoint import (
     save_checkpoint,
 )
 from brorl.learner.learner import Learner
-from brorl.metrics import error_share, fate_counts, group_metrics, peak_memory_mib, task_metrics
+from brorl.metrics import error_share
 from brorl.phases import Phases, Report, silent
 from brorl.probing import Probe, after_update, before_update
+from brorl.recording import step_record
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups, write_groups
 from brorl.trackers import Track, untracked
-from brorl.updating import shaped_groups, shaping_metrics, update_policy
+from brorl.updating import shaped_groups, update_policy
 from brorl.watching import Watch
 
 
@@ -173,7 +174,19 @@ class Trainer:
         self._advance(collected, figures)
         with phases.timed("groups"):
             self.run.write_step(number, self._decided(collected))
-        record = self._record(number, lr, collected, figures, phases)
+        record = step_record(
+            collected,
+            self.recipe,
+            self.allocation,
+            figures,
+            phases,
+            step=number,
+            policy_version=self.learner.policy_version,
+            lr=lr,
+            solved=self.progress.solved,
+            reference_reset=self.progress.reference_reset,
+            saving_seconds=self.saving_seconds,
+        )
         self.progress.reference_reset = None
         # Metrics and groups first: a resume cuts back what lies after a checkpoint, and cannot add what lies before it.
         self.run.append_metrics(record)
@@ -276,60 +289,6 @@ class Trainer:
         carried = {id(group) for group in self.carried}
         groups = (*collected.selection.trained, *collected.selection.set_aside)
         return [group for group in groups if id(group) not in carried]
-
-    def _record(
-        self, number: int, lr: float, collected: Collected, figures: Mapping[str, Any], phases: Phases
-    ) -> dict[str, Any]:
-        threshold = self.recipe.verification.correct_threshold
-        drawn, selection = collected.drawn, collected.selection
-        drawing = phases.seconds.get("sampling", 0.0) + phases.seconds.get("verification", 0.0)
-        return {
-            "step": number,
-            "policy_version": self.learner.policy_version,
-            "lr": lr,
-            "position": collected.position,
-            "rounds": collected.rounds,
-            "kept_share": kept_share(drawn, threshold),
-            **group_metrics(drawn, threshold),
-            "tasks": task_metrics(drawn, threshold),
-            **fate_counts((*selection.trained, *selection.set_aside)),
-            **shaping_metrics(selection.trained),
-            **self._retirement(collected),
-            **self._allocation(collected),
-            "reference_reset": self.progress.reference_reset,
-            **figures,
-            "rollouts_per_second": sum(g.group.rollouts for g in drawn) / max(drawing, 1e-9),
-            "peak_memory_mib": peak_memory_mib(),
-            "seconds": {
-                "checkpoint": self.saving_seconds,
-                **phases.seconds,
-                "total": phases.total + self.saving_seconds,
-            },
-        }
-
-    def _retirement(self, collected: Collected) -> dict[str, Any]:
-        """How many prompts are retired, and which of them are since this step; empty where prompts do not retire."""
-        after = self.recipe.selection.retire_after
-        if after is None:
-            return {}
-        gone = retired(self.progress.solved, after)
-        drawn = {group.group.prompt.id for group in collected.drawn}
-        return {"retired": len(gone), "newly_retired": sorted(gone & drawn)}
-
-    def _allocation(self, collected: Collected) -> dict[str, Any]:
-        """What giving prompts up saved, and how many groups with signal it is expected to have missed."""
-        if len(self.allocation.rounds) == 1:
-            return {}
-        threshold = self.recipe.verification.correct_threshold
-        stopped = [group for group in collected.drawn if group.fate is Fate.STOPPED]
-        chances = [
-            signal_chance(self.allocation, drawn=g.group.rollouts, right=g.successes(threshold)) for g in stopped
-        ]
-        return {
-            "rollouts_saved": collected.saved,
-            "prompts_from_savings": collected.prompts_from_savings,
-            "missed_groups": float(sum(chances)),
-        }
 
     def _check_errors(self, drawn: Sequence[ScoredGroup]) -> None:
         share, limit = error_share(drawn), self.recipe.verification.max_error_share
