@@ -1,14 +1,18 @@
 """Every verdict's rule: where it fires, where it does not, and the figure that it shows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from brorl.group import Fate
 from brorl.reports.reading import RunView, read_views
+from brorl.reports.sections import chart_sections
 from brorl.reports.verdicts import Verdict, direction, paired_change, verdicts
 from brorl.rundir import RunDirectory
+from brorl.storage import read_groups
 from report_runs import made_run, metrics, probe_figures, record
 
 
@@ -119,6 +123,16 @@ def test_what_n_buys_counts_dropped_groups_too(run: RunDirectory) -> None:
     assert verdict is not None
     assert verdict.figures["n"] == 32
     assert verdict.figures["at_16"]["value"] <= verdict.figures["at_n"]["value"]
+
+
+def test_groups_given_up_early_leave_no_verdict_about_n(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", steps=1, rollouts=32)
+    groups = read_groups(run.group_file(0))
+    run.write_step(0, [*groups[:-1], replace(groups[-1], fate=Fate.STOPPED)])
+    views = read_views([run.path])
+    assert views[0].given_up == 1
+    assert "what N buys" not in {verdict.topic for verdict in verdicts(views)}
+    assert "1 groups that sequential allocation gave up" in chart_sections(views)[0][1]["missing"]
 
 
 @pytest.mark.parametrize(("status", "level"), [("finished", "good"), ("failed", "bad"), ("running", "neutral")])

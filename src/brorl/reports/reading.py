@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from brorl.config import Recipe
 from brorl.errors import DataError
-from brorl.group import ScoredGroup
+from brorl.group import Fate, ScoredGroup
 from brorl.rundir import RunDirectory
 from brorl.storage import Tallies, read_groups, read_tallies
 from brorl.theory.curves import CurvePoint, curve, whole_groups
@@ -49,6 +49,11 @@ class RunView:
     @property
     def threshold(self) -> float:
         return self.recipe.verification.correct_threshold
+
+    @property
+    def given_up(self) -> int:
+        """Groups that sequential allocation gave up early; what is left of the others is no fair sample of prompts."""
+        return sum(fate == Fate.STOPPED for tallies in self.visits.values() for fate in tallies.fates)
 
     def spent(self, name: str) -> NDArray[np.float64]:
         """f64[S+1], what was spent before each step and in the end: ``steps``, ``samples``, ``tokens`` or ``hours``."""

@@ -99,6 +99,12 @@ def _missing_breadth(views: Sequence[RunView]) -> str:
             f"No measured updates (ΔQ_pos, retained mass): {', '.join(unprobed)}. Set probe.every in the recipe, such "
             "as 10."
         )
+    for view in views:
+        if view.given_up:
+            parts.append(
+                f"{view.name}: {view.given_up:,} groups that sequential allocation gave up early stay out of the "
+                "figures against N, which hold for the other prompts only."
+            )
     flat = [view.name for view in views if not view.curve]
     if flat:
         parts.append(f"Nothing against N: {', '.join(flat)}. It needs the groups of two prompts or more.")

@@ -171,7 +171,7 @@ def _kept(view: RunView) -> Iterator[Verdict]:
 def _breadth(view: RunView) -> Iterator[Verdict]:
     narrow = next((p for p in view.curve if p.rollouts == 16), None)
     wide = view.curve[-1] if view.curve else None
-    if narrow is None or wide is None or wide.rollouts <= 16:
+    if narrow is None or wide is None or wide.rollouts <= 16 or view.given_up:
         return
     gain = wide.kept_share.value - narrow.kept_share.value
     yield Verdict(
