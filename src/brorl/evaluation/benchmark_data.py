@@ -128,6 +128,9 @@ def _from_records(
             left_out[problem] += 1
             continue
         given = first(values, *_IDS)
+        if given in definition.unjudged:
+            left_out["its own solution is beyond the limits of a grading here"] += 1
+            continue
         identity = f"{name}/{record.number}" if given is None else str(given)
         identity = f"{identity}#{record.number}" if identity in rows else identity
         rows[identity] = TaskRow(

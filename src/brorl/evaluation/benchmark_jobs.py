@@ -1,7 +1,7 @@
 """One evaluation from beginning to end: what `brorl eval` does."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from brorl.errors import DataError
 from brorl.evaluation.benchmark_data import LoadedBenchmark
 from brorl.evaluation.benchmark_run import RESULTS, VOCABULARY, Progress, open_directory, run_benchmark, sampling_of
 from brorl.evaluation.benchmark_scores import benchmark_figures
-from brorl.evaluation.fixed import CANARIES, FIXED
+from brorl.evaluation.fixed import CANARIES, FIXED, gold_responses
 from brorl.evaluation.policies import Policy, open_policy
 from brorl.group import Prompt
 from brorl.rundir import write_json
@@ -107,6 +107,8 @@ def headline(figures: dict[str, Any]) -> float:
 
 def _part(job: Job, policy: Policy, loaded: LoadedBenchmark) -> _Part:
     prompts = policy.prompts(loaded.rows, loaded.template)
+    if job.target == "golds":
+        loaded, prompts = _with_golds(loaded, prompts)
     sampling = sampling_of(
         loaded, policy, prompts, temperature=job.temperature, top_p=job.top_p, max_tokens=job.max_tokens
     )
@@ -115,6 +117,16 @@ def _part(job: Job, policy: Policy, loaded: LoadedBenchmark) -> _Part:
     if job.ks and max(job.ks) > samples:
         raise DataError(f"pass@{max(job.ks)} needs as many responses to each problem: raise --samples or lower --k")
     return _Part(loaded=loaded, prompts=prompts, sampling=sampling, samples=samples)
+
+
+def _with_golds(loaded: LoadedBenchmark, prompts: list[Prompt]) -> tuple[LoadedBenchmark, list[Prompt]]:
+    """The problems that have a reference answer; the others are counted as left out."""
+    kept = [prompt for prompt in prompts if gold_responses(prompt)]
+    if not kept:
+        raise DataError(f"{loaded.name}: its problems have no reference answers to check; canary needs none")
+    missing = len(prompts) - len(kept)
+    left_out = {**loaded.left_out, **({"no reference answer": missing} if missing else {})}
+    return replace(loaded, left_out=left_out), kept
 
 
 def _specification(job: Job, policy: Policy, parts: Sequence[_Part]) -> dict[str, Any]:

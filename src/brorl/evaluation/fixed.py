@@ -57,7 +57,7 @@ class FixedResponses:
         return 0
 
     def sample(self, requests: Sequence[SampleRequest], sampling: Sampling) -> Iterator[tuple[int, RolloutGroup]]:
-        """Yield (index, group) for the prompts that have a response, and an empty response for the others."""
+        """Yield (index, group) in order; a prompt that has no response gets an empty one."""
         for index, request in enumerate(requests):
             texts = self._responses(request.prompt) or [""]
             drawn = [texts[i % len(texts)] for i in range(request.rollouts)]
