@@ -277,6 +277,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         )
     except ValueError as error:
         raise RecipeError(f"algorithm: {error}") from error
+    exploding = recipe.guards["exploding_gradient"]
     return LearnerSettings(
         objective=Objective(
             loss=algorithm.loss.name if algorithm.loss.name in LOSSES else loss,
@@ -290,7 +291,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         betas=(optimizer.beta1, optimizer.beta2),
         weight_decay=optimizer.weight_decay,
         max_grad_norm=optimizer.max_grad_norm,
-        exploding_norm=optimizer.max_grad_norm * (recipe.guards["exploding_gradient"] or math.inf),
+        exploding_norm=math.inf if exploding is None else exploding * optimizer.max_grad_norm,
         max_nodes=optimizer.max_nodes,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,
