@@ -16,7 +16,7 @@ from tiny_policy import write_recipe, write_rows
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("export")
-    write_recipe(where, steps=2)
+    write_recipe(where, steps=2, evaluation={"every": 1}, checkpoint={"keep_best": True})
     brorl("train", "recipe.yaml", "--run", "run", cwd=where)
     return where
 
@@ -64,12 +64,25 @@ def test_scores_of_the_run_are_in_the_card(place: Path, tmp_path: Path) -> None:
     assert f"| pass@4 | {found['value']:.4f} | {found['low']:.4f} to {found['high']:.4f} |" in card
 
 
+def test_the_best_checkpoint(place: Path, tmp_path: Path) -> None:
+    best = json.loads((place / "run/run.json").read_text())["best"]["step"]
+    brorl("export", place / "run", "out", "--step", "best", "--json", "done.json", cwd=tmp_path)
+    done = json.loads((tmp_path / "done.json").read_text())
+    assert (done["step"], Path(done["checkpoint"]).name) == (best, f"step_{best:06d}")
+    data = write_rows(tmp_path / "gsm8k.jsonl", [{"question": f"say {c}?", "answer": c} for c in "abc"])
+    flags = ("-b", "gsm8k", "--data", data, "--template", "{question}", "-n", "2", "--max-tokens", "4")
+    assert f"evals/run-step_{best:06d}-1" in brorl("eval", place / "run", *flags, "--step", "best", cwd=tmp_path).text
+
+
 def test_what_cannot_be_exported_is_said(place: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     refused("export", place / "run", "full", cwd=tmp_path, says="already holds something")
     assert (tmp_path / "full/file").exists()
     refused("export", place / "run", "out", "--step", "9", cwd=tmp_path, says="no checkpoint '9'; there are: ")
+    write_recipe(tmp_path, steps=1)
+    brorl("train", "recipe.yaml", "--run", "plain", cwd=tmp_path)
+    refused("export", "plain", "out", "--step", "best", cwd=tmp_path, says="with checkpoint.keep_best: true")
     refused("export", tmp_path / "full", "out", cwd=tmp_path, says="not a run directory")
     refused("export", place / "run", "out", "--scores", "full", cwd=tmp_path, says="no finished evaluation")
     assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from brorl.engines.protocol import RolloutEngine
 from brorl.errors import DataError, RunError
 from brorl.evaluation.fixed import FIXED, FixedResponses
 from brorl.group import Decoder, Prompt
-from brorl.learner.checkpoint import damage, latest_checkpoint
+from brorl.learner.checkpoint import best_checkpoint, damage, latest_checkpoint
 from brorl.learner.model import load_model, model_directory
 from brorl.rundir import RunDirectory
 from brorl.tasks.rendering import Rendering, Tokenizer, render, with_template
@@ -134,14 +134,14 @@ def run_checkpoint(path: Path, step: str | None) -> Path:
     if step in (None, "last"):
         return latest_checkpoint(checkpoints)
     if step == "best":
-        found = (checkpoints / "best").resolve()  # a link to the checkpoint
+        found = best_checkpoint(checkpoints) or checkpoints / step
     elif step is not None and step.isdecimal():
         found = checkpoints / f"step_{int(step):06d}"
     else:
         raise RunError(f"--step {step}: a number of steps, last or best")
     if not found.is_dir():
         there = ", ".join(sorted(p.name.removeprefix("step_").lstrip("0") or "0" for p in checkpoints.glob("step_*")))
-        hint = " (a run keeps its best one where checkpoint.keep_best asks for it)" if step == "best" else ""
+        hint = " (a run keeps its best one with checkpoint.keep_best: true)" if step == "best" else ""
         raise RunError(f"{path}: no checkpoint {step!r}{hint}; there are: {there or 'none'}")
     problem = damage(found)
     if problem is not None:
