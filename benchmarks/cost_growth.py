@@ -15,9 +15,10 @@ import torch
 from measuring import HERE, RESULTS, environment, ratio, summary, write_rows
 
 from brorl.build import Parts, open_parts
-from brorl.config import Recipe, load_recipe, parse_recipe
+from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest
 from brorl.phases import Phases
+from brorl.recipe_file import load_recipe, parse_recipe
 from brorl.updating import update_policy
 
 WIDTHS = (16, 64, 256, 512)

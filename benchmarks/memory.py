@@ -90,9 +90,9 @@ def step(prompts: int, width: int, tokens: int, random_weights: bool, temperatur
     from trl_scenario import randomise
 
     from brorl.build import open_parts
-    from brorl.config import load_recipe
     from brorl.engines.protocol import SampleRequest
     from brorl.phases import Phases
+    from brorl.recipe_file import load_recipe
     from brorl.updating import update_policy
 
     torch.set_num_threads(2)

@@ -18,11 +18,11 @@ import torch
 from measuring import HERE, RESULTS, environment, summary, write_rows
 
 from brorl.build import Parts, open_parts
-from brorl.config import load_recipe
 from brorl.engines.protocol import SampleRequest
 from brorl.group import RolloutGroup
 from brorl.inspection import model_shape
 from brorl.phases import Phases
+from brorl.recipe_file import load_recipe
 from brorl.theory.cost import ModelShape
 from brorl.updating import update_policy
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from brorl.config import Recipe, load_recipe
+from brorl.config import Recipe
+from brorl.recipe_file import load_recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ from measuring import HERE, RESULTS, environment, ratio, summary, write_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_scenario import randomise
 
-from brorl.config import load_recipe
 from brorl.engines.local import stop_token_ids
 from brorl.prompts import open_data
+from brorl.recipe_file import load_recipe
 
 RECIPES = HERE.parent / "recipes"
 

@@ -6,8 +6,8 @@ python examples/mass_balance.py recipes/quickstart.yaml [prompts]
 import sys
 
 from brorl.build import open_parts
-from brorl.config import load_recipe
 from brorl.engines.protocol import SampleRequest
+from brorl.recipe_file import load_recipe
 from brorl.seeding import generator
 from brorl.theory.groups import group_table, measure
 

@@ -24,10 +24,11 @@ from tiny_tokenizer import train_tokenizer
 from worked_examples import LESSONS, examples, wording
 
 from brorl.build import open_parts, open_trainer
-from brorl.config import Recipe, dump_recipe, load_recipe
+from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest
 from brorl.learner.checkpoint import latest_checkpoint
 from brorl.learner.model import BUNDLED
+from brorl.recipe_file import dump_recipe, load_recipe
 from brorl.rundir import RunDirectory, write_json
 from brorl.seeding import derive_seed
 

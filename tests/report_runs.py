@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brorl.config import parse_recipe
 from brorl.group import Outcome, Prompt, RolloutGroup, ScoredGroup
+from brorl.recipe_file import parse_recipe
 from brorl.rundir import RunDirectory
 from tiny_policy import character_tokenizer
 

@@ -15,7 +15,7 @@ from brorl.algorithms.allocation import ALLOCATIONS, Allocation
 from brorl.algorithms.losses import CORRECTIONS, LOSSES, UNREAD, CorrectionSettings, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.changes import recipe_changes
-from brorl.config import Recipe, Ref, with_absolute_paths
+from brorl.config import Recipe, Ref
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
@@ -25,6 +25,7 @@ from brorl.learner.model import load_model, model_directory
 from brorl.learner.objective import Objective
 from brorl.phases import Report, silent
 from brorl.prompts import Data, open_data
+from brorl.recipe_file import with_absolute_paths
 from brorl.resolving import checked_arguments, resolve
 from brorl.rollouts import Rollouts
 from brorl.rundir import RunDirectory

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brorl.config import Recipe, differences
+from brorl.config import Recipe
 from brorl.errors import RunError
+from brorl.recipe_file import differences
 
 FIXED = ("seed", "model.", "probe.every", "probe.prompts")
 """Keys, and beginnings of keys, that no resumed run may change: its checkpoint, its draws or its bank hang on them."""

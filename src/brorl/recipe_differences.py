@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from brorl.algorithms.schedules import broadened
-from brorl.config import FileTask, GymTask, Recipe, differences
+from brorl.config import FileTask, GymTask, Recipe
+from brorl.recipe_file import differences
 
 Quantity = int | float
 

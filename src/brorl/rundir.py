@@ -30,9 +30,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from brorl.config import Recipe, dump_recipe, load_recipe
+from brorl.config import Recipe
 from brorl.errors import RunError
 from brorl.group import ScoredGroup
+from brorl.recipe_file import dump_recipe, load_recipe
 from brorl.storage import write_groups
 
 _RECORDED = ("brorl", "numpy", "torch", "transformers", "reasoning-gym", "math-verify")

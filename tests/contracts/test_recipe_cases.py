@@ -22,7 +22,6 @@ from brorl.algorithms.losses import K3_VALUE_CLAMP, KL_ESTIMATORS
 from brorl.algorithms.selection import select
 from brorl.algorithms.shaping import Responses, overlong, shape, stop_properly
 from brorl.algorithms.weights import edge_weights, token_weights
-from brorl.config import parse_recipe
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.errors import RecipeError
@@ -30,6 +29,7 @@ from brorl.group import Fate, Finish, Outcome, Prompt, RolloutGroup, ScoredGroup
 from brorl.learner.learner import Learner, LearnerSettings
 from brorl.learner.objective import Objective, TrainingGroup
 from brorl.metrics import error_share
+from brorl.recipe_file import parse_recipe
 from brorl.rundir import RunDirectory
 from brorl.tasks.rendering import NoChatTemplateWarning, Rendering, render
 from brorl.tasks.rows import TaskRow

@@ -10,12 +10,12 @@ import torch
 from model_card import FLAT_STEPS, FLAT_T, rise
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brorl.config import load_recipe
 from brorl.engines.local import LocalEngine
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.learner.learner import Learner
 from brorl.learner.model import load_model, model_directory
 from brorl.prompts import open_data
+from brorl.recipe_file import load_recipe
 from brorl.tasks.reasoning_gym import GymSource
 
 MIB = 2**20

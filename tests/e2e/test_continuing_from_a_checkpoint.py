@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from brorl.build import open_trainer
-from brorl.config import load_recipe
+from brorl.recipe_file import load_recipe
 from tiny_models import tiny_model
 from tiny_policy import CHARACTERS, character_tokenizer, write_recipe
 

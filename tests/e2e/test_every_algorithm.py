@@ -17,7 +17,7 @@ from brorl.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, LOSSES
 from brorl.algorithms.shaping import SHAPINGS
 from brorl.algorithms.weights import AGGREGATIONS
 from brorl.build import open_trainer
-from brorl.config import load_recipe
+from brorl.recipe_file import load_recipe
 from tiny_policy import write_recipe
 
 STEPS = 8

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from brorl.build import open_parts
-from brorl.config import load_recipe
 from brorl.group import Outcome
 from brorl.metrics import TASK
+from brorl.recipe_file import load_recipe
 from command_line import brorl
 from sandbox_needed import require_sandbox
 from tiny_policy import save_tiny_policy, write_recipe, write_rows

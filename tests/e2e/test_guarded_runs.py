@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from brorl.build import open_trainer
-from brorl.config import load_recipe
 from brorl.errors import RunError
 from brorl.learner.checkpoint import damage
+from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from command_line import brorl
 from tiny_policy import write_recipe

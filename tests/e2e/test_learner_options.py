@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 from brorl.build import compute_device, compute_dtype, open_trainer
-from brorl.config import Recipe, load_recipe
+from brorl.config import Recipe
 from brorl.engines.local import LocalEngine
 from brorl.errors import RecipeError
 from brorl.learner import learner as learner_module
 from brorl.learner.logprobs import node_logprobs
+from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from brorl.selftest import run_selftest
 from command_line import brorl, refused

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from brorl.build import open_trainer
-from brorl.config import load_recipe
 from brorl.group import RolloutGroup
+from brorl.recipe_file import load_recipe
 from brorl.reports.summary import summarise_run
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from brorl.config import GymTask, differences, load_recipe
+from brorl.config import GymTask
 from brorl.recipe_differences import compare_recipes, effective_lr
+from brorl.recipe_file import differences, load_recipe
 from brorl.tasks.gym_items import task_names
 from brorl.tasks.reasoning_gym import GymSource
 from command_line import brorl

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brorl.cli.train import _write_report
-from brorl.config import parse_recipe
+from brorl.recipe_file import parse_recipe
 from brorl.reports.report import write_report
 from brorl.rundir import RunDirectory
 from browser import browser, opened

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brorl.config import load_recipe
+from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from command_line import brorl, refused
 from tiny_policy import write_recipe

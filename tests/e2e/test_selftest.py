@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from brorl.config import load_recipe
 from brorl.engines.local import LocalEngine
 from brorl.group import RolloutGroup
 from brorl.learner import checkpoint, tree
 from brorl.learner import learner as learner_module
 from brorl.learner.learner import Learner
 from brorl.learner.objective import TrainingGroup, objective_sum
+from brorl.recipe_file import load_recipe
 from brorl.selftest import CHECKS, TOLERANCES, run_selftest
 from command_line import brorl, refused
 from tiny_policy import write_recipe

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from brorl.config import parse_recipe
 from brorl.group import Prompt, RolloutGroup, ScoredGroup
+from brorl.recipe_file import parse_recipe
 from brorl.rundir import RunDirectory
 from brorl.storage import read_tallies
 from command_line import brorl, refused

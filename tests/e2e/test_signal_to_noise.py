@@ -9,7 +9,7 @@ import torch
 
 from brorl.agreement import Updates, draw_pool, gradient_pair
 from brorl.build import open_parts, open_trainer
-from brorl.config import load_recipe
+from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from brorl.snr import measure_signal_to_noise
 from command_line import brorl, refused

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from brorl.cli import main
-from brorl.config import load_recipe
+from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from brorl.storage import read_groups
 from tiny_policy import write_recipe

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from brorl.config import parse_recipe
 from brorl.metrics import flatten
+from brorl.recipe_file import parse_recipe
 from brorl.rundir import RunDirectory
 from brorl.trackers import open_trackers
 from command_line import brorl, refused

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from brorl.changes import data_changes, recipe_changes
-from brorl.config import Recipe, parse_recipe
+from brorl.config import Recipe
 from brorl.errors import RunError
+from brorl.recipe_file import parse_recipe
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from brorl.config import Recipe, differences, dump_recipe, load_recipe, parse_recipe
+from brorl.config import Recipe
 from brorl.errors import RecipeError
+from brorl.recipe_file import differences, dump_recipe, load_recipe, parse_recipe
 
 MINIMAL: dict[str, Any] = {"name": "r", "steps": 2, "tasks": [{"kind": "gym", "task": "chain_sum"}]}
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))

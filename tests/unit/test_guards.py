@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from brorl.config import GUARD_THRESHOLDS, parse_recipe
+from brorl.config import GUARD_THRESHOLDS
 from brorl.errors import RecipeError
 from brorl.guards import GUARDS, check_records, nearly_full
+from brorl.recipe_file import parse_recipe
 
 HEALTHY = {
     "skipped": 0.0,

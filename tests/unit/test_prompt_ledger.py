@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brorl.collection import Collected, collect
-from brorl.config import Recipe, parse_recipe
+from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.group import Fate, Prompt, RolloutGroup, ScoredGroup
+from brorl.recipe_file import parse_recipe
 from brorl.rollouts import Rollouts
 from brorl.seeding import generator
 from brorl.storage import read_groups, write_groups

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from brorl.config import load_recipe, with_absolute_paths
 from brorl.errors import DataError, RecipeError
 from brorl.metrics import TASK
 from brorl.prompts import ContaminationWarning, Data, open_data, task_labels
+from brorl.recipe_file import load_recipe, with_absolute_paths
 from tiny_policy import character_tokenizer, write_recipe, write_rows
 
 LONG = "a b c d e f g h i j k l m n o p"

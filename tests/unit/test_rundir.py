@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brorl.config import parse_recipe
 from brorl.errors import RunError
 from brorl.group import Prompt, RolloutGroup, ScoredGroup
+from brorl.recipe_file import parse_recipe
 from brorl.rundir import RunDirectory, write_text
 from brorl.storage import read_groups
 

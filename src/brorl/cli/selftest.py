@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from brorl.cli import app
-from brorl.config import Recipe, load_recipe
+from brorl.config import Recipe
 from brorl.errors import RecipeError
+from brorl.recipe_file import load_recipe
 
 if TYPE_CHECKING:
     from brorl.theory.pass_at_k import Interval

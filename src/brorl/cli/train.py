@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from brorl.cli import app
-from brorl.config import Recipe, load_recipe
+from brorl.config import Recipe
 from brorl.errors import RecipeError, UserError
+from brorl.recipe_file import load_recipe
 
 if TYPE_CHECKING:
     from brorl.rundir import RunDirectory
@@ -139,8 +140,8 @@ def check(
     json_out: Annotated[Path | None, typer.Option("--json", help="write the figures to this file")] = None,
 ) -> None:
     """Validate a recipe, show it resolved with its cost and its first prompt, and start nothing."""
-    from brorl.config import dump_recipe
     from brorl.inspection import estimate_without, inspect_recipe, missing_parts, step_text
+    from brorl.recipe_file import dump_recipe
     from brorl.rundir import check_output, write_json
 
     check_output(json_out)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from brorl.config import differences
+from brorl.recipe_file import differences
 from brorl.reports.reading import RunView
 from brorl.reports.score_charts import task_table
 from brorl.reports.untrusted import visible
