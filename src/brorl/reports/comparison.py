@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from brorl.reports.evaluation import efficiency_table, interval_cells
+from brorl.reports.evaluation import efficiency_report, interval_cells
 
 Figures = Mapping[str, Any]
 
@@ -28,35 +28,34 @@ def comparison_report(figures: Figures, *, listed: int = 10) -> Iterator[Rendera
     entries = {
         f"{label}: {name}": found for label, e in figures["token_efficiency"].items() for name, found in e.items()
     }
-    yield efficiency_table(entries)
+    yield from efficiency_report(entries)
 
 
 def _differences(comparison: Figures, several: bool) -> Table:
     table = Table(title="difference, paired by problem (95 % intervals, clustered by problem)", title_justify="left")
-    for column in ("", "score", "base", "other", "difference", "interval", "p"):
-        table.add_column(column, justify="left" if column in ("", "score") else "right", no_wrap=True)
+    for column in ("score", "base", "other", "change", "interval", "p"):
+        table.add_column(column, justify="left" if column == "score" else "right", no_wrap=True)
     for name, found in comparison["benchmarks"].items():
-        rows = {"mean reward": found} if found["score"] == "reward" else {}
-        rows |= {f"pass@{k}": side for k, side in found["pass_at"].items()} | {"mean tokens": found["mean_tokens"]}
-        headline = "mean reward" if found["score"] == "reward" else "pass@1"
-        for at, (title, side) in enumerate(rows.items()):
-            form = ".1f" if title == "mean tokens" else ".4f"
+        reward = {"mean reward": found} if found["score"] == "reward" else {}
+        rows = reward | {f"pass@{k}": side for k, side in found["pass_at"].items()} | {"tokens": found["mean_tokens"]}
+        headline = "mean reward" if reward else "pass@1"
+        table.add_row(f"[bold]{escape(name)}[/]", "", "", "", f"{found['problems']} problems")
+        for title, side in rows.items():
+            form = ".1f" if title == "tokens" else ".4f"
             value, interval = interval_cells(side["difference"], f"+{form}")
             p = _p(found["permutation_p_holm" if several else "permutation_p"]) if title == headline else ""
-            label = f"{escape(name)} ({found['problems']})" if at == 0 else ""
             base, other = (f"{side[key]['value']:{form}}" for key in ("base", "other"))
-            table.add_row(label, title, base, other, value, interval, p)
+            table.add_row(f"  {title}", base, other, value, interval, p)
     if "pooled" in comparison:
         value, interval = interval_cells(comparison["pooled"]["difference"], "+.4f")
-        problems = comparison["pooled"]["problems"]
-        p = _p(comparison["pooled"]["permutation_p"])
-        table.add_row(f"all problems ({problems})", "score", "", "", value, interval, p)
+        table.add_row("[bold]all[/]", "", "", "", f"{comparison['pooled']['problems']} problems")
+        table.add_row("  score", "", "", value, interval, _p(comparison["pooled"]["permutation_p"]))
     table.caption = "p: paired permutation test, two-sided" + (", adjusted for several comparisons" * several)
     return table
 
 
 def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 1e-4 else "< 0.0001"
+    return f"{value:.3f}" if value >= 1e-3 else f"{value:.0e}"
 
 
 def _t_tests(comparison: Figures, assumes: str) -> str:

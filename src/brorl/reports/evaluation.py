@@ -24,7 +24,7 @@ def evaluation_report(results: Figures) -> Iterator[RenderableType]:
     for name, found in results["benchmarks"].items():
         if len(found["by_category"]) > 1:
             yield _categories(name, found["by_category"])
-    yield efficiency_table({name: found["token_efficiency"] for name, found in results["benchmarks"].items()})
+    yield from efficiency_report({name: found["token_efficiency"] for name, found in results["benchmarks"].items()})
 
 
 def _scores(benchmarks: Figures) -> Table:
@@ -77,15 +77,14 @@ def _categories(benchmark: str, categories: Figures) -> Table:
     return table
 
 
-def efficiency_table(entries: Mapping[str, Figures]) -> Table:
-    """Token efficiency, a row for each entry (a benchmark, or a benchmark of an evaluation) and cap."""
+def efficiency_report(entries: Mapping[str, Figures]) -> Iterator[RenderableType]:
+    """Token efficiency, a row for each entry (a benchmark, or a benchmark of an evaluation) and cap; then the lengths
+    of right and wrong responses."""
     table = Table(title="token efficiency", title_justify="left")
-    table.add_column("")
-    columns = ("cap", "score", "mean\ntokens", "score\nper 1k", "tokens per\nright answer", "cut", "right", "wrong")
-    for column in columns:
+    table.add_column("", overflow="fold")
+    for column in ("cap", "score", "mean\ntokens", "score\nper 1k", "tokens\nper right", "cut"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, found in entries.items():
-        lengths = found["lengths"] or {"correct": None, "incorrect": None}
         for row in found["caps"]:
             whole = row["cap"] is None
             table.add_row(
@@ -96,11 +95,16 @@ def efficiency_table(entries: Mapping[str, Figures]) -> Table:
                 _number(row["score_per_1k_tokens"], ".3f"),
                 _number(row["tokens_per_correct"], ".1f"),
                 f"{row['truncated_share']:.1%}",
-                _number(lengths["correct"], ".1f") if whole else "",
-                _number(lengths["incorrect"], ".1f") if whole else "",
             )
-    table.caption = "right, wrong: mean tokens of such responses"
-    return table
+    yield table
+    for name, found in entries.items():
+        lengths = found["lengths"]
+        if lengths and lengths["incorrect_minus_correct"]:
+            gap, interval = interval_cells(lengths["incorrect_minus_correct"], "+.1f")
+            yield (
+                f"{escape(name)}: right responses have {_number(lengths['correct'], '.1f')} tokens, wrong ones "
+                f"{_number(lengths['incorrect'], '.1f')}; within a problem wrong ones {gap} ({interval})"
+            )
 
 
 def _number(value: float | None, form: str) -> str:
