@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from brorl.errors import DataError
 from brorl.evaluation.benchmark_data import LoadedBenchmark, load_benchmark
 from brorl.evaluation.benchmark_jobs import Job, run_job
 from brorl.evaluation.benchmarks import BENCHMARKS, benchmark
-from brorl.evaluation.fixed import CANARIES
+from brorl.evaluation.fixed import CANARIES, FIXED
 from public_rows import PUBLIC_ROWS
 from sandbox_needed import require_sandbox
-from shared_data import shared
+from shared_data import shared, shared_rows
 from tiny_policy import write_rows
 
 SHARED = {
@@ -24,6 +25,11 @@ SHARED = {
     "humaneval_plus": 81, "mbpp": 252, "mbpp_plus": 213, "arc": 596, "knights_and_knaves": 268,
 }  # fmt: skip
 """benchmark -> problems in the shared data"""
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    text = (Path(__file__).resolve().parents[2] / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
 
 
 def evaluated(target: str, loaded: Sequence[LoadedBenchmark], where: Path) -> dict[str, Any]:
@@ -111,6 +117,21 @@ def test_instructions_followed_and_not(tmp_path: Path) -> None:
     assert correct == {"1": len(CANARIES) - with_comma_or_empty, "2": 0}
     with pytest.raises(DataError, match="no reference answers to check"):
         evaluated("golds", [loaded], tmp_path / "golds")
+
+
+def test_recorded_responses_to_ifeval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of golds: responses whose recorded verdict is that they follow everything; and ones that do not."""
+    disputed = {row["id"] for row in rows_of("docs/adjudications/outputs_ifeval.jsonl")}
+    rows = [row for row in shared_rows("data/outputs_ifeval.jsonl") if row["id"] not in disputed]
+    loaded = load_benchmark("ifeval", folder=shared("data"))
+    for verdict in (True, False):
+        found = {row["problem_id"]: row["completion"] for row in rows if row["strict_all"] is verdict}
+        asked = [row for row in loaded.rows if row.id in found][:60]
+        monkeypatch.setitem(FIXED, "canary", lambda prompt, found=found: [found[prompt.id]])
+        part = replace(loaded, rows=asked, fingerprint=str(verdict))
+        figures = evaluated("canary", [part], tmp_path / str(verdict))["ifeval"]
+        assert figures["problems"] == 60
+        assert figures["pass_at"]["1"]["value"] == float(verdict)
 
 
 def test_golds_are_checked_where_there_are_some(tmp_path: Path) -> None:
