@@ -99,7 +99,7 @@ def package(recipe: Recipe, run: Path, supervised: Path, figures: Mapping[str, A
     checkpoint = latest_checkpoint(RunDirectory.open(run).checkpoints)
     target.mkdir(parents=True, exist_ok=True)
     for file in sorted(checkpoint.iterdir()):
-        if file.suffix in (".json", ".safetensors") and file.name not in NOT_PACKAGED:
+        if file.suffix in (".json", ".safetensors", ".state") and file.name not in NOT_PACKAGED:
             shutil.copyfile(file, target / file.name)
     rows = curve_rows(run)
     write_curve(target / "curve.csv", rows)
@@ -110,7 +110,7 @@ def package(recipe: Recipe, run: Path, supervised: Path, figures: Mapping[str, A
     (target / "README.md").write_text(card(recipe, rows, losses, figures), encoding="utf-8")
 
 
-NOT_PACKAGED = ("trainer.json", "manifest.json", "reference.safetensors")
+NOT_PACKAGED = ("trainer.json", "manifest.json", "reference.state")
 """parts of a checkpoint that belong to its run"""
 
 

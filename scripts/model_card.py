@@ -233,7 +233,7 @@ Flat means: over the last {flat_steps} steps pass@1 on the {flat_prompts} fixed 
 has not risen significantly, paired by prompt, one-sided at 5 % (t < {flat_t}).
 Measured: {gain:+.4f}, t = {t:.2f}: {verdict}
 
-`curve.csv` holds every step, `measured.json` the pass rate of every prompt, and `optimizer.safetensors` AdamW's state
+`curve.csv` holds every step, `measured.json` the pass rate of every prompt, and `optimizer.state` AdamW's state
 at the end, so that a continuation starts with a warm optimizer.
 
 {curve}

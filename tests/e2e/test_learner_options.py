@@ -118,7 +118,7 @@ def test_a_run_with_lora_learns_resumes_and_leaves_a_plain_model(tmp_path: Path)
     assert len(RunDirectory.open(stopped).read_metrics()) == 3
     brorl("train", "--resume", stopped, cwd=tmp_path)
     newest = [sorted((run / "checkpoints").glob("step_*"))[-1] for run in (whole, stopped)]
-    for file in ("model.safetensors", "adapter/adapter_model.safetensors", "adapter/optimizer.safetensors"):
+    for file in ("model.safetensors", "adapter/adapter_model.safetensors", "adapter/optimizer.state"):
         assert (newest[0] / file).read_bytes() == (newest[1] / file).read_bytes(), file
 
     # The merged model is a start like any other; the adapter's optimizer is not taken for its own.

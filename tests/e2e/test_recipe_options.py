@@ -107,7 +107,7 @@ def test_a_reset_makes_the_policy_the_reference(tmp_path: Path) -> None:
     brorl("train", recipe, "--run", tmp_path / "run", cwd=tmp_path)
     checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
     # A reference that equals the policy is not stored a second time.
-    assert [(c / "reference.safetensors").exists() for c in checkpoints] == [True, False]
+    assert [(c / "reference.state").exists() for c in checkpoints] == [True, False]
     assert [r["reference_reset"] for r in records_of(tmp_path / "run")] == [None, "schedule"]
 
 

@@ -127,7 +127,7 @@ def the_reference_after_a_reset(case: Case, home: Path) -> None:
     )
     brorl("train", recipe, "--run", home / "run", cwd=home)
     run = RunDirectory.open(home / "run")
-    stored = load_file(run.checkpoints / f"step_{saved:06d}" / "reference.safetensors")
+    stored = load_file(run.checkpoints / f"step_{saved:06d}" / "reference.state")
     at_reset = load_file(run.checkpoints / f"step_{every:06d}" / "model.safetensors")
     base = load_file(run.checkpoints / "step_000000" / "model.safetensors")
     assert all(stored[name].equal(at_reset[name]) for name in stored)

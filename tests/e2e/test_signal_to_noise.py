@@ -92,7 +92,7 @@ def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
     assert figures[0] == figures[1]
     for a, b in zip(sorted(plain.checkpoints.iterdir()), sorted(measured.checkpoints.iterdir()), strict=True):
         assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
-        assert (a / "optimizer.safetensors").exists() == (b / "optimizer.safetensors").exists()
+        assert (a / "optimizer.state").exists() == (b / "optimizer.state").exists()
     found = [record.get("snr") for record in measured.read_metrics()]
     assert found[1] is None
     assert found[0] != found[2]

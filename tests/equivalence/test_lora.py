@@ -171,7 +171,7 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped(policy: Path, tm
     assert [train(unbroken, s) for s in (2, 3)] == [train(resumed, s) for s in (2, 3)]
     for name, weight in unbroken.weights().items():
         assert torch.equal(weight, resumed.weights()[name]), name
-    assert len(load_file(path / "reference.safetensors")) == len(resumed.trainable())
+    assert len(load_file(path / "reference.state")) == len(resumed.trainable())
 
 
 def test_a_checkpoint_is_a_plain_model_and_an_adapter(policy: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_reference_of_the_last_reset_is_restored(policy: Path, tmp_path: Pat
     learner.reset_reference()
     at_reset = {name: weight.clone() for name, weight in learner.weights().items()}
     equal = save(tmp_path, learner, 1, policy)
-    assert not (equal / "reference.safetensors").exists()
+    assert not (equal / "reference.state").exists()
     train(learner, 1)
     save(tmp_path, learner, 2, policy)
     for step in (1, 2):
@@ -144,7 +144,7 @@ def truncate(path: Path) -> None:
 
 
 def flip_a_byte(path: Path) -> None:
-    with (path / "optimizer.safetensors").open("r+b") as file:
+    with (path / "optimizer.state").open("r+b") as file:
         file.seek(-5, os.SEEK_END)
         byte = file.read(1)
         file.seek(-5, os.SEEK_END)
@@ -244,5 +244,5 @@ def test_state_is_json_and_the_optimizer_is_by_name(policy: Path, tmp_path: Path
     train(learner, 0)
     path = save(tmp_path, learner, 1, policy)
     assert json.loads((path / "trainer.json").read_text())["learner"]["policy_version"] == 1
-    names = {name.rpartition("/")[0] for name in load_file(path / "optimizer.safetensors")}
+    names = {name.rpartition("/")[0] for name in load_file(path / "optimizer.state")}
     assert names == {name for name, _ in learner.model.named_parameters()}

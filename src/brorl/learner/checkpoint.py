@@ -2,14 +2,15 @@
 
     step_<s>/  config.json, model.safetensors, tokenizer files   as `from_pretrained` reads them, an adapter merged in
                adapter/                                          with LoRA: the adapter in peft's format, its optimizer
-               optimizer.safetensors                             AdamW's state by parameter name
-               reference.safetensors                             the reference policy, where it differs from the policy
+               optimizer.state                                   AdamW's state by parameter name
+               reference.state                                   the reference policy, where it differs from the policy
                trainer.json                                      the learner's counters and whatever the trainer keeps
                manifest.json                                     size and checksum of every file, written last
     best       a link to the checkpoint of the best score, where the recipe keeps it; it is never pruned
 
 A checkpoint is written under a hidden name, flushed to the disk, and renamed: a directory ``step_<s>`` is complete, or
-was damaged later, which the manifest shows.
+was damaged later, which the manifest shows. The trainer's tensors are in safetensors format too, under another ending:
+vLLM takes every ``*.safetensors`` of a directory for the model.
 """
 
 import hashlib
@@ -31,9 +32,9 @@ from brorl.errors import RunError
 from brorl.learner.learner import OPTIMIZER_FILE, Learner
 from brorl.learner.lora import FOLDER, load_adapter_tensors, save_adapter
 
-FORMAT = 2
+FORMAT = 3
 BEST = "best"
-_REFERENCE, _TRAINER, _MANIFEST = "reference.safetensors", "trainer.json", "manifest.json"
+_REFERENCE, _TRAINER, _MANIFEST = "reference.state", "trainer.json", "manifest.json"
 
 
 def _write_nothing(_: Path) -> None:

@@ -35,7 +35,7 @@ from brorl.learner.objective import (
 from brorl.learner.tree import micro_batches
 
 Result = TypeVar("Result")
-OPTIMIZER_FILE = "optimizer.safetensors"
+OPTIMIZER_FILE = "optimizer.state"
 """AdamW's state by parameter name, in a checkpoint, and optionally beside a model to start warm from."""
 
 
