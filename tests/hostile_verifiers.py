@@ -86,6 +86,12 @@ def broken_parts(prompt: Prompt, response: str) -> Score:
     return Score(outcome=Outcome.CORRECT, reward=1.0, parts=parts)
 
 
+def rewards_as_told(prompt: Prompt, response: str) -> Score:
+    """The reward that a response names."""
+    outcome, reward = response.split()
+    return Score(outcome=Outcome[outcome], reward=float(reward))
+
+
 def not_a_score(prompt: Prompt, response: str) -> float:
     """A plain number, which is allowed."""
     return 0.25
@@ -108,6 +114,11 @@ def trl_chat(prompts: list[Any], completions: list[list[dict[str, str]]]) -> lis
 def trl_solution(completions: list[str], solution: list[str], weight: list[float]) -> list[float]:
     """In TRL's style, asking for data columns by name."""
     return [w * (c == s) for c, s, w in zip(completions, solution, weight, strict=True)]
+
+
+def trl_as_many_as_told(completions: list[str]) -> list[float]:
+    """In TRL's style, with the wrong number of rewards."""
+    return [1.0] * int(completions[0])
 
 
 async def trl_async(completions: list[str], **columns: Any) -> list[float]:

@@ -87,6 +87,16 @@ def test_malformed_rows_are_named_and_skipped_only_when_asked(tmp_path: Path, ro
     assert [b.line for b in bad] == [3]
 
 
+@pytest.mark.parametrize(("verifier", "needed"), [("regex", True), ("json_schema", True), ("code", False)])
+def test_a_pattern_or_schema_is_an_answer(tmp_path: Path, verifier: str, needed: bool):
+    path = write(tmp_path / "r.jsonl", {"id": "a", "completion": "x"})
+    if needed:
+        with pytest.raises(DataError, match="no 'answer'"):
+            read_responses(path, verifier)
+    else:
+        assert read_responses(path, verifier)[0][0].prompt.answer == ""
+
+
 def test_bytes_that_are_not_utf8_are_one_bad_row(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"id": "a", "answer": "1", "completion": "1"}\n{"id": "\xff"}\n')

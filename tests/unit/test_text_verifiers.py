@@ -142,6 +142,47 @@ def test_schemas() -> None:
     assert verify_json_schema(Prompt(id="p", text="?", answer="{"), "1").outcome is Outcome.UNSCORABLE
 
 
+@pytest.mark.parametrize("pattern", ["", " ", "(" * 2000 + ")" * 2000, "a{99999999999999999999}"])
+def test_a_reference_that_is_no_pattern_is_unscorable(pattern: str) -> None:
+    assert verify_regex(prompt(pattern), "a").outcome is Outcome.UNSCORABLE
+
+
+def test_numbers_in_json_are_what_is_written() -> None:
+    cents = Prompt(id="p", text="?", answer='{"type": "number", "multipleOf": 0.01, "maximum": 1e308}')
+    for text, right in [("0.29", True), ("0.295", False), ("19.99", True), ("1e30", True), ("1e309", False)]:
+        assert verify_json_schema(cents, text).reward == float(right), text
+    whole = Prompt(id="p", text="?", answer='{"type": "integer", "enum": [3.0, 20]}')
+    for text, right in [("3", True), ("3.0", True), ("2e1", True), ("3.1", False), ("1e999999999999", False)]:
+        assert verify_json_schema(whole, text).reward == float(right), text
+    assert verify_json_schema(whole, "1e99999999999999999999").outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        "object",
+        {"$schema": 5},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/absent"},
+        {"properties": {"rare": {"items": {"$ref": "#/$defs/absent"}}}},
+        {"properties": {"rare": {"$ref": "https://example.com/other.json"}}},
+    ],
+)
+def test_what_is_no_schema_of_its_own_is_unscorable(schema: Any) -> None:
+    assert verify_json_schema(Prompt(id="p", text="?", answer=json.dumps(schema)), "{}").outcome is Outcome.UNSCORABLE
+    assert verify_json_schema(Prompt(id="p", text="?", answer="[" * 50_000), "{}").outcome is Outcome.UNSCORABLE
+
+
+def test_a_schema_is_never_fetched(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}", encoding="utf-8")
+    asked = Prompt(id="p", text="?", answer=json.dumps({"$ref": other.as_uri()}))
+    assert verify_json_schema(asked, "{}").outcome is Outcome.UNSCORABLE
+    tree = {"$id": "https://example.com/tree", "type": "array", "items": {"$ref": "tree"}}
+    assert verify_json_schema(Prompt(id="p", text="?", answer=json.dumps(tree)), "[[], [[]]]").reward == 1.0
+
+
 def test_every_listed_verifier_resolves() -> None:
     assert set(PREPARATIONS) <= set(VERIFIERS)
     for name in VERIFIERS:
@@ -165,7 +206,22 @@ def test_trl_reward_functions() -> None:
     assert skipped.reward != skipped.reward
     chat = Prompt(id="c", text="?", answer="", meta={"messages": [{"role": "user", "content": "echo"}], "other": 1})
     assert resolve("hostile_verifiers:trl_chat")(chat, "echo").outcome is Outcome.CORRECT
+    in_trl_s_column = Prompt(id="c", text="", answer="", meta={"prompt": [{"role": "user", "content": "echo"}]})
+    assert resolve("hostile_verifiers:trl_chat")(in_trl_s_column, "echo").outcome is Outcome.CORRECT
     assert resolve("hostile_verifiers:trl_async")(prompt("x"), "y").outcome is Outcome.UNSCORABLE
+    for count in ("0", "2"):
+        with pytest.raises(ValueError, match=f"{count} rewards for one completion"):
+            resolve("hostile_verifiers:trl_as_many_as_told")(prompt("x"), count)
+
+
+@pytest.mark.parametrize("source", ["def f(:", "raise RuntimeError('no key')", "import sys; sys.exit(3)"])
+def test_a_module_that_fails_on_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    (tmp_path / "failing_module.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RecipeError, match="cannot import failing_module: "):
+        resolve("failing_module:f")
+    with pytest.raises(RecipeError, match="cannot import"):
+        resolve(":f")
 
 
 def test_trl_functions_get_the_columns_of_their_row(tmp_path: Path) -> None:

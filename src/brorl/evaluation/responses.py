@@ -13,8 +13,8 @@ from typing import Any
 from brorl.errors import DataError
 from brorl.group import Prompt
 
-NO_ANSWER_NEEDED = ("code", "gym", "instruction", "json_schema", "regex")
-"""Verifiers whose gold is in the meta: tests, a task entry, a list of instructions, a pattern; a user's own, too."""
+NO_ANSWER_NEEDED = ("code", "gym", "instruction")
+"""Verifiers whose gold is in the meta: tests, a task entry, a list of instructions; a user's own, too."""
 
 _TRUNCATED = ("length", "max_tokens", "max_length", "truncated")
 _RECORDED = ("is_correct", "expected", "reward", "strict_all", "is_correct_base", "correct")

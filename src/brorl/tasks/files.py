@@ -13,8 +13,8 @@ from brorl.tasks.layouts import COLUMNS, LAYOUTS, LeftOut, recognise
 from brorl.tasks.records import records
 from brorl.tasks.rows import TaskRow, content_key, fingerprint
 
-_ANSWERED = ("choice", "gym", "math", "math_verify", "numeric", "regex", "text")
-"""verifiers that compare with a reference answer"""
+_ANSWERED = ("choice", "gym", "json_schema", "math", "math_verify", "numeric", "regex", "text")
+"""verifiers that need a reference answer, a pattern or a schema"""
 
 
 class RowsSource:

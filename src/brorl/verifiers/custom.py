@@ -41,8 +41,9 @@ def _import(target: str) -> Callable[..., Any]:
         raise RecipeError(f"no verifier is called {target!r}; known: {known}; your own: 'package.module:function'")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise RecipeError(f"verifier {target!r}: cannot import {module_name}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise RecipeError(f"verifier {target!r}: cannot import {module_name}: {reason}") from error
     function = vars(module).get(function_name)
     if not callable(function):
         raise RecipeError(f"verifier {target!r}: module {module_name} has no function {function_name!r}")
@@ -75,7 +76,10 @@ def _from_trl(function: Callable[..., Any], parameters: Mapping[str, inspect.Par
         rewards = function(**chosen)
         if inspect.isawaitable(rewards):
             rewards = asyncio.run(_await(rewards))
-        return from_reward(next(iter(rewards)))
+        found = list(rewards)
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} rewards for one completion")
+        return from_reward(found[0])
 
     return verify
 
@@ -88,8 +92,9 @@ def _trl_columns(prompt: Prompt, response: str) -> dict[str, list[Any]]:
     """A batch of one: every data column as a list. Rows of messages get conversational completions, as in TRL."""
     columns = {str(key): [value] for key, value in prompt.meta.items()}
     columns.setdefault("answer", [prompt.answer])
-    if "messages" in prompt.meta:
-        columns["prompts"] = [prompt.meta["messages"]]
+    messages = prompt.meta.get("messages", prompt.meta.get("prompt"))
+    if isinstance(messages, list):
+        columns["prompts"] = [messages]
         columns["completions"] = [[{"role": "assistant", "content": response}]]
     else:
         columns["prompts"] = [prompt.text]

@@ -300,6 +300,7 @@ class Dispatcher(threading.Thread):
         if not batch:
             return
         item = batch.popleft()
+        item.lost_seconds += time.monotonic() - worker.since if phase is Phase.GRADING else 0.0
         if not worker.lent:
             self._queue.extendleft(reversed(batch))
         self._strike(item, phase, reason)
@@ -324,7 +325,7 @@ class Dispatcher(threading.Thread):
         if item.prompt in self._broken:
             self._give_up(item, self._broken[item.prompt])
         elif item.prompt in self._sound:
-            self._settle(item, Score(outcome=Outcome.WRONG, reward=0.0, note=reason))
+            self._settle(item, Score(outcome=Outcome.WRONG, reward=0.0, seconds=item.lost_seconds, note=reason))
         elif item.prompt in self._accused:
             self._accused[item.prompt].append((item, reason))
         else:

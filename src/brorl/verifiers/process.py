@@ -34,6 +34,8 @@ class Item:
     future: Future[Score]
     strikes: int = 0
     """workers it has hung or crashed"""
+    lost_seconds: float = 0.0
+    """time that these workers spent on it"""
     probe: bool = False
     """asked by the dispatcher itself, to learn whether the verifier grades anything at all"""
 

@@ -4,6 +4,7 @@ All read the answer as `brorl.verifiers.extraction` does, in the format ``prompt
 schema the default is the whole response, for the others ``tag``.
 """
 
+import decimal
 import json
 import math
 import re
@@ -13,6 +14,8 @@ from typing import Any
 
 import jsonschema
 from jsonschema.validators import validator_for
+from jsonschema_specifications import REGISTRY
+from referencing.jsonschema import specification_with
 
 from brorl.group import Outcome, Prompt
 from brorl.verifiers.extraction import extract
@@ -25,6 +28,7 @@ _DECIMAL = re.compile(
 _RATIO = re.compile(r"[+-]?\d{1,400}\s*/\s*[+-]?\d{1,400}")
 _TOLERANCE = Fraction(1, 1_000_000)
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_WHOLE_DIGITS = 400  # of a number with point or exponent: longer whole numbers stay decimals
 
 
 def verify_text(prompt: Prompt, response: str) -> Score:
@@ -85,12 +89,14 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
 def verify_regex(prompt: Prompt, response: str) -> Score:
     """Correct where the reference, a regular expression, matches the whole answer.
 
-    A reference that is no regular expression makes the prompt UNSCORABLE.
+    A reference that is blank or no regular expression makes the prompt UNSCORABLE.
     """
     answer = extract(response, prompt.meta.get("answer_format", "tag"))
+    if not prompt.answer.strip():
+        return Score(outcome=Outcome.UNSCORABLE, reward=math.nan, note="no pattern")
     try:
         pattern = re.compile(prompt.answer)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         return Score(
             outcome=Outcome.UNSCORABLE, reward=math.nan, note=f"the reference is no regular expression: {error}"
         )
@@ -102,25 +108,62 @@ def verify_regex(prompt: Prompt, response: str) -> Score:
 def verify_json_schema(prompt: Prompt, response: str) -> Score:
     """Correct where the answer is JSON that the reference, a JSON schema, accepts.
 
-    The answer may stand in one fenced block. A reference that is no valid schema makes the prompt UNSCORABLE; schemas
-    that refer to other documents are not fetched.
+    The answer may stand in one fenced block. Numbers are compared as they are written: 0.29 is a multiple of 0.01. A
+    reference that is no valid schema, or refers to what is not in it, makes the prompt UNSCORABLE: nothing is fetched.
     """
     try:
-        schema = json.loads(prompt.answer)
-        validator = validator_for(schema, default=jsonschema.Draft202012Validator)
-        validator.check_schema(schema)
-    except (ValueError, jsonschema.SchemaError) as error:
-        return Score(outcome=Outcome.UNSCORABLE, reward=math.nan, note=f"the reference is no JSON schema: {error}")
+        validator = _validator(prompt.answer)
+    except Exception as error:  # the library raises whatever it stumbles over in a text that is no schema
+        note = f"the reference is no JSON schema: {str(error) or type(error).__name__}"
+        return Score(outcome=Outcome.UNSCORABLE, reward=math.nan, note=note)
     answer = extract(response, prompt.meta.get("answer_format", "whole"))
     if answer is None:
         return _NO_ANSWER
     fenced = _FENCE.findall(answer)
     answer = fenced[0].strip() if len(fenced) == 1 else answer
     try:
-        value = json.loads(answer, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        value = _from_json(answer)
+    except (ValueError, RecursionError, decimal.InvalidOperation) as error:
         return Score(outcome=Outcome.WRONG, reward=0.0, extracted=answer, note=f"not JSON: {error}")
-    return _verdict(validator(schema).is_valid(value), answer)
+    return _verdict(_accepts(validator, value), answer)
+
+
+def _validator(text: str) -> Any:
+    schema = _from_json(text)
+    if not isinstance(schema, dict | bool):
+        raise ValueError("it is neither an object nor true or false")
+    kind: Any = validator_for(schema, default=jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    resource = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+    _look_up(resource, REGISTRY.resolver_with_root(resource))
+    validator = kind(schema, registry=REGISTRY)  # with a registry of its own the library fetches nothing
+    _accepts(validator, None)  # a schema that only refers to itself never ends
+    return validator
+
+
+def _look_up(resource: Any, resolver: Any) -> None:
+    """Raises for a reference to what is not there, also where few answers would meet it."""
+    if isinstance(resource.contents, dict):
+        for key in ("$ref", "$dynamicRef"):
+            if isinstance(resource.contents.get(key), str):
+                resolver.lookup(resource.contents[key])
+    for part in resource.subresources():
+        _look_up(part, resolver.in_subresource(part))
+
+
+def _accepts(validator: Any, value: Any) -> bool:
+    with decimal.localcontext(prec=2 * _WHOLE_DIGITS):
+        return validator.is_valid(value)
+
+
+def _from_json(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=_exact)
+
+
+def _exact(text: str) -> int | Decimal:
+    number = Decimal(text)
+    whole = number.adjusted() < _WHOLE_DIGITS and number == number.to_integral_value()
+    return int(number) if whole else number
 
 
 def _no_constant(name: str) -> Any:

@@ -26,6 +26,7 @@ from brorl.verifiers.score import Score, Verifier
 _PR_SET_PDEATHSIG = 1
 OUT_OF_MEMORY = 70  # exit status
 _LONGEST = 2000  # characters of `extracted` and `note` that are sent back
+_LARGEST = 1e30  # absolute reward: groups hold rewards as 32-bit floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +130,14 @@ def _grade(verifier: Verifier, prompt: Prompt, response: str) -> Score:
 
 def _checked(score: Score) -> Score:
     """The score in the types that it is sent in; raises where a user's own verifier put something else there."""
+    outcome, reward = Outcome(score.outcome), float(score.reward)
+    if outcome in (Outcome.UNSCORABLE, Outcome.ERROR):
+        reward = math.nan
+    elif not abs(reward) < _LARGEST:
+        raise ValueError(f"the reward {reward} is not a finite number")
     return Score(
-        outcome=Outcome(score.outcome),
-        reward=float(score.reward),
+        outcome=outcome,
+        reward=reward,
         extracted=str(score.extracted)[:_LONGEST],
         parts={str(key): float(value) for key, value in score.parts.items()},
         note=str(score.note)[:_LONGEST],
