@@ -7,25 +7,29 @@ from brorl.config import Recipe
 from brorl.errors import RunError
 from brorl.recipe_file import differences
 
-FIXED = ("seed", "model.", "probe.every", "probe.prompts")
-"""Keys, and beginnings of keys, that no resumed run may change: its checkpoint, its draws or its bank hang on them."""
-FREE = ("model.device", "model.compute", "model.gradient_checkpointing")
-"""how, not what, the model computes"""
+FIXED = ("seed", "model.path", "model.dtype", "model.lora", "probe.every", "probe.prompts")
+"""Keys, or the sections they are in, that no resumed run may change: its checkpoint, its draws or its bank hang on
+them."""
+SPENT = ("model.warm_optimizer",)
+"""Keys that only a run's start reads."""
 
 
 def recipe_changes(stored: Recipe, wanted: Recipe, *, allowed: bool) -> dict[str, tuple[Any, Any]]:
     """The dotted keys in which the recipe of a resumed run differs from the run's own, with old and new value.
 
     Raises:
-        RunError: there are differences and none is `allowed`, or one that no run survives.
+        RunError: there are differences and none is `allowed`, or one that no run survives or that would have no effect.
     """
     found = differences(stored, wanted)
-    fixed = {key: found[key] for key in found if key.startswith(FIXED) and key not in FREE}
+    fixed = {key: found[key] for key in found if any(key == name or key.startswith(f"{name}.") for name in FIXED)}
     if fixed:
         raise RunError(
             f"a run cannot go on with another {', '.join(fixed)}: {told(fixed)}. Start a new run; "
             "model.path may name a checkpoint of this one"
         )
+    spent = {key: found[key] for key in found if key in SPENT}
+    if spent:
+        raise RunError(f"{told(spent)} has no effect on a run that has started: leave the change out")
     if found and not allowed:
         raise RunError(
             f"the recipe is not the one this run was started with: {told(found)}. Leave the change out, or go on with "

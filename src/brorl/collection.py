@@ -1,12 +1,12 @@
 """Fill one step with groups that carry signal: dynamic sampling with refill, a round limit and exact accounting."""
 
 import warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from brorl.algorithms.allocation import Allocation, stops, uniform
-from brorl.algorithms.selection import Selection, is_constant, select
+from brorl.algorithms.selection import Selection, count_solved, is_constant, retired, select
 from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.group import Fate, Prompt, ScoredGroup
@@ -45,7 +45,7 @@ def collect(
     position: int,
     allocation: Allocation | None = None,
     carried: Sequence[ScoredGroup] = (),
-    retired: Container[str] = (),
+    solved: Mapping[str, int] | None = None,
     span: int | None = None,
     phases: Phases | None = None,
 ) -> Collected:
@@ -59,7 +59,8 @@ def collect(
         position: the first unused position of the stream.
         allocation: how many rollouts a prompt gets; by default N for each.
         carried: usable groups of the step before.
-        retired: ids of prompts that are passed over.
+        solved: times in a row that prompts came out all right before this step; those that retire by it, or within
+            the step, are passed over.
         span: stream positions that hold every prompt; after as many without one that is left, the step has what it has.
     """
     wanted, threshold = recipe.rollouts.prompts_per_step, recipe.verification.correct_threshold
@@ -73,7 +74,8 @@ def collect(
         if rounds >= limit:
             asked = min(asked, left // full)
             left -= asked * full
-        prompts, position = next_prompts(prompt_at, position, asked, retired=retired, span=span)
+        gone = retired(count_solved(solved or {}, groups[len(carried) :], threshold), recipe.selection.retire_after)
+        prompts, position = next_prompts(prompt_at, position, asked, passed_over=gone, span=span)
         if not prompts:
             break
         key = (recipe.seed, "train", step)
@@ -135,15 +137,15 @@ def _given_up(group: ScoredGroup, allocation: Allocation, threshold: float) -> b
 
 
 def next_prompts(
-    prompt_at: PromptAt, position: int, wanted: int, *, retired: Container[str] = (), span: int | None = None
+    prompt_at: PromptAt, position: int, wanted: int, *, passed_over: Container[str] = (), span: int | None = None
 ) -> tuple[list[Prompt], int]:
-    """The next prompts that are not retired, and the position after them; fewer once `span` positions hold none."""
+    """The next prompts but those passed over, and the position after them; fewer once `span` positions hold none."""
     prompts: list[Prompt] = []
     last = position
     while len(prompts) < wanted and (span is None or position - last < span):
         prompt = prompt_at(position)
         position += 1
-        if prompt is not None and prompt.id not in retired:
+        if prompt is not None and prompt.id not in passed_over:
             prompts.append(prompt)
             last = position
     return prompts, position

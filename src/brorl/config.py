@@ -343,29 +343,45 @@ class Recipe(Settings):
             raise ValueError("tasks: name at least one, such as {kind: gym, task: chain_sum}")
         if self.rollouts.per_prompt < 2:
             raise ValueError("rollouts.per_prompt = 1 leaves a group baseline nothing to compare with: use 2 or more")
-        if self.model.dtype == "float64" and self.model.compute != "auto":
-            raise ValueError("model.compute has no effect while model.dtype is float64: drop one of them")
         self._resets_make_sense()
-        if not self.selection.drop_constant and (self.selection.carry_surplus or self.selection.oversample > 1):
-            raise ValueError("selection.carry_surplus and oversample have no effect while drop_constant is false")
         if not self.selection.drop_constant and self.selection.allocation.name != "uniform":
             raise ValueError(
                 "selection.allocation gives up groups without signal, which drop_constant: false trains on"
             )
-        if self.selection.carry_surplus and self.selection.oversample == 1:
-            raise ValueError("selection.carry_surplus has no effect while oversample is 1: no surplus arises")
         if self.algorithm.minibatches > self.rollouts.prompts_per_step:
             raise ValueError(
                 f"algorithm.minibatches = {self.algorithm.minibatches} needs at least as many prompts per step, "
                 f"not {self.rollouts.prompts_per_step}"
             )
-        if (self.selection.downsample or 0) >= self.rollouts.per_prompt:
-            raise ValueError("selection.downsample has no effect from rollouts.per_prompt up: lower it")
+        return self
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> "Recipe":
+        selection, evaluation = self.selection, self.evaluation
         endless = [t.task for t in self.tasks if isinstance(t, GymTask) and t.size is None]
-        if self.selection.retire_after is not None and endless:
-            raise ValueError(
-                f"selection.retire_after has no effect on {endless[0]!r}, which never repeats a prompt: give it a size"
-            )
+        all_trained = "while selection.drop_constant is false"
+        idle = (
+            (self.model.dtype == "float64" and self.model.compute != "auto")
+            and "model.compute has no effect while model.dtype is float64",
+            (self.prompt.overlong != "error" and self.prompt.max_tokens is None)
+            and "prompt.overlong has no effect without prompt.max_tokens",
+            (self.algorithm.kl != "k2" and self.algorithm.kl_weight == 0)
+            and "algorithm.kl has no effect while algorithm.kl_weight is 0",
+            (not selection.drop_constant and (selection.carry_surplus or selection.oversample > 1))
+            and f"selection.carry_surplus and oversample have no effect {all_trained}",
+            (not selection.drop_constant and selection.max_rounds != SelectionSettings().max_rounds)
+            and f"selection.max_rounds has no effect {all_trained}",
+            (selection.carry_surplus and selection.oversample == 1)
+            and "selection.carry_surplus has no effect while oversample is 1, where no surplus arises",
+            ((selection.downsample or 0) >= self.rollouts.per_prompt)
+            and "selection.downsample has no effect from rollouts.per_prompt up",
+            (selection.retire_after is not None and bool(endless))
+            and f"selection.retire_after has no effect on {endless[:1]}, which never repeats a prompt (give it a size)",
+            (evaluation.every > 0 and not evaluation.heldout_prompts and not evaluation.training_prompts)
+            and "evaluation.every has no effect without heldout_prompts and training_prompts",
+        )
+        if found := [message for message in idle if message]:
+            raise ValueError(f"{'; '.join(found)}: drop one or the other")
         return self
 
     @model_validator(mode="after")

@@ -154,7 +154,7 @@ class Trainer:
             position=self.progress.position,
             allocation=self.allocation,
             carried=self.carried,
-            retired=retired(self.progress.solved, self.recipe.selection.retire_after),
+            solved=self.progress.solved,
             span=self.span,
             phases=phases,
         )
@@ -272,7 +272,7 @@ class Trainer:
         gone = retired(self.progress.solved, self.recipe.selection.retire_after)
         if not gone:
             return False
-        left, _ = next_prompts(self.prompt_at, self.progress.position, 1, retired=gone, span=self.span)
+        left, _ = next_prompts(self.prompt_at, self.progress.position, 1, passed_over=gone, span=self.span)
         return not left
 
     def _end_retired(self) -> None:
@@ -403,6 +403,8 @@ class Trainer:
                 f"nothing any more: {'; '.join(data)}. Restore the data, or go on from this place in the new data with "
                 "--allow-changes (prompts may then come again, or never)"
             )
+        if "optimizer.max_nodes" in recipe_changes:
+            self.learner.max_nodes = self.recipe.optimizer.max_nodes  # else what running out of memory left of it
         self.progress = Progress(**state["progress"])
         self.carried = tuple(read_groups(directory / "carried.parquet"))
         self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)

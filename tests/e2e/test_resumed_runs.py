@@ -45,6 +45,14 @@ def test_a_changed_recipe(tmp_path: Path) -> None:
     refused("train", "--resume", run, "-s", "seed=9", "--allow-changes", cwd=tmp_path, says="another seed: seed 3 -> 9")
 
 
+def test_changed_rows_of_the_learner_hold(tmp_path: Path) -> None:
+    _, run = trained(tmp_path)
+    change = ("-s", "steps=3", "-s", "optimizer.max_nodes=32")
+    brorl("train", "--resume", run, *change, "--allow-changes", cwd=tmp_path)
+    state = json.loads((run / "checkpoints/step_000003/trainer.json").read_text())
+    assert state["learner"]["max_nodes"] == 32  # what running out of memory leaves of it is in the checkpoint too
+
+
 def test_changed_data(tmp_path: Path) -> None:
     _, run = trained(tmp_path)
     more = ("train", "--resume", run, "-s", "steps=3", "--allow-changes")

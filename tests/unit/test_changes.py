@@ -31,11 +31,30 @@ def test_a_changed_recipe_is_refused_with_the_difference_unless_allowed() -> Non
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"model": {"path": "elsewhere"}}, {"model": {"dtype": "float64"}}, {"probe": {"every": 2}}]
+    "change",
+    [
+        {"seed": 1},
+        {"model": {"path": "elsewhere"}},
+        {"model": {"dtype": "float64"}},
+        {"model": {"lora": {"rank": 4}}},
+        {"probe": {"every": 2}},
+    ],
 )
 def test_what_no_run_survives_is_refused_even_so(change: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="a run cannot go on with another"):
         recipe_changes(recipe(), recipe(**change), allowed=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("device", "cpu"), ("compute", "bfloat16"), ("gradient_checkpointing", True)]
+)
+def test_how_the_model_computes_may_change(key: str, value: Any) -> None:
+    assert list(recipe_changes(recipe(), recipe(model={key: value}), allowed=True)) == [f"model.{key}"]
+
+
+def test_what_only_a_start_reads_is_refused() -> None:
+    with pytest.raises(RunError, match="model.warm_optimizer True -> False has no effect on a run that has started"):
+        recipe_changes(recipe(), recipe(model={"warm_optimizer": False}), allowed=True)
 
 
 def test_the_same_data_has_no_changes() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brorl.algorithms.selection import count_solved, retired
 from brorl.collection import Collected, collect
 from brorl.config import Recipe
 from brorl.engines.protocol import SampleRequest, Sampling
@@ -33,10 +34,12 @@ class Ledger:
     """In the place of `Rollouts`: two answers per prompt, of which the key decides how many are right."""
 
     drawn: list[str] = field(default_factory=list[str])
+    rounds: list[list[ScoredGroup]] = field(default_factory=list[list[ScoredGroup]])
 
     def draw(self, requests: Sequence[SampleRequest], *_: object) -> list[ScoredGroup]:
         self.drawn += [request.prompt.id for request in requests]
-        return [self.group(request) for request in requests]
+        self.rounds.append([self.group(request) for request in requests])
+        return self.rounds[-1]
 
     def group(self, request: SampleRequest) -> ScoredGroup:
         right = generator("ledger", request.prompt.id, *request.key).integers(0, 3)
@@ -124,3 +127,32 @@ def test_every_prompt_once_per_epoch(
         for start in range(0, len(taken), size):
             epoch = taken[start : start + size]
             assert len(set(epoch)) == len(epoch)
+
+
+@given(after=st.integers(1, 3), rows=st.integers(1, 6), steps=st.integers(1, 4))
+def test_no_prompt_is_drawn_again_once_it_retires_not_even_in_the_same_step(after: int, rows: int, steps: int) -> None:
+    recipe = recipe_of(4, 4, 1.0, False)
+    recipe = recipe.model_copy(update={"selection": recipe.selection.model_copy(update={"retire_after": after})})
+    ledger, solved, position = Ledger(), dict[str, int](), 0
+
+    def prompt_at(place: int) -> Prompt:
+        return Prompt(id=str(place % rows), text="")
+
+    for step in range(steps):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = collect(
+                cast(Rollouts, ledger),
+                prompt_at,
+                recipe,
+                SAMPLING,
+                step=step,
+                position=position,
+                solved=solved,
+                span=rows,
+            )
+        solved, position = count_solved(solved, found.drawn), found.position
+    times: dict[str, int] = {}
+    for groups in ledger.rounds:
+        assert not retired(times, after) & {group.group.prompt.id for group in groups}
+        times = count_solved(times, groups)

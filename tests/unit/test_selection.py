@@ -87,7 +87,7 @@ def test_retired_prompts_are_passed_over_and_the_end_is_found(gone: set[int], wa
         return None if at % 7 == 6 else Prompt(id=str(at % 7), text="")
 
     names = {str(i) for i in gone}
-    found, after = next_prompts(prompt_at, position, wanted, retired=names, span=7)
+    found, after = next_prompts(prompt_at, position, wanted, passed_over=names, span=7)
     assert not names & {prompt.id for prompt in found}
     assert len(found) == (wanted if len(gone) < 6 else 0)
     if found:

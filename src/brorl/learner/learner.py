@@ -290,8 +290,8 @@ class Learner:
                     raise
             self.max_nodes, self.max_tokens = max(1, self.max_nodes // 2), self.max_tokens // 2
             warnings.warn(
-                f"out of memory: repeating with max_nodes {self.max_nodes} and max_tokens {self.max_tokens}; "
-                "set them in the recipe to save the attempt",
+                f"out of memory: repeating with max_nodes {self.max_nodes} and max_tokens {self.max_tokens}, and going "
+                "on with them",
                 stacklevel=2,
             )
             if self.model.device.type == "cuda":
