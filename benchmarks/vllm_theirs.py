@@ -42,7 +42,6 @@ def main() -> None:
             ignore_eos=not SETTINGS["stops"],
             logprobs=0,
             detokenize=False,
-            seed=number,
         )
         started = time.perf_counter()
         outputs = engine.generate(prompts, sampling, use_tqdm=False)
