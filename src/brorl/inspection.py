@@ -97,9 +97,6 @@ class Inspection:
             ("Contamination", self.contamination.text() if self.contamination else "not checked (contamination.ngram)"),
         ]
 
-    def _cost_text(self) -> str:
-        return cost_text(self.recipe, self.costs, self.parameters, self.matrix_rate)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -176,6 +173,12 @@ def cost_text(recipe: Recipe, costs: Mapping[str, StepCost], parameters: int, ra
             )
         )
     lines.append(f"{parameters:,} parameters; matrix products here: {rate / 1e9:,.0f} GFLOP/s")
+    assumed = "responses of full length"
+    if recipe.selection.drop_constant:
+        assumed += f", {_DRAWN} prompts drawn per prompt trained on"
+    if recipe.selection.allocation.name != "uniform":
+        assumed += ", each with all of its rollouts (what giving prompts up saves depends on their pass rates)"
+    lines.append(f"assumed: {assumed}")
     return "\n".join(lines)
 
 
@@ -190,6 +193,7 @@ def inspect_recipe(recipe: Recipe) -> Inspection:
         correct, graded = _grade_golds(parts, sample[:GOLDS])
         model = parts.learner.model
         shape, rate = model_shape(model), matrix_rate()
+        adapter = sum(p.numel() for p in parts.learner.trainable().values())
         lengths = float(np.mean([len(prompt.token_ids) for prompt in sample]))
         return Inspection(
             recipe=recipe,
@@ -198,7 +202,7 @@ def inspect_recipe(recipe: Recipe) -> Inspection:
             parameters=shape.parameters,
             matrix_rate=rate,
             costs={
-                name: step_cost(shape, step_shape(recipe, lengths, share), flops_per_second=rate)
+                name: step_cost(shape, step_shape(recipe, lengths, share, adapter), flops_per_second=rate)
                 for name, share in SHARES.items()
             },
             golds_correct=correct,
@@ -226,8 +230,8 @@ def _grade_golds(parts: Parts, prompts: list[Prompt]) -> tuple[int, int]:
     return graded - len(refused), graded
 
 
-def step_shape(recipe: Recipe, prompt_tokens: float, share: float) -> StepShape:
-    """A step of the recipe, with responses taken at their full length."""
+def step_shape(recipe: Recipe, prompt_tokens: float, share: float, adapter_parameters: int = 0) -> StepShape:
+    """A step of the recipe, with responses taken at their full length; `adapter_parameters` count with LoRA only."""
     rollouts = recipe.rollouts
     drawn = rollouts.prompts_per_step * (_DRAWN if recipe.selection.drop_constant else 1.0)
     return StepShape(
@@ -240,6 +244,9 @@ def step_shape(recipe: Recipe, prompt_tokens: float, share: float) -> StepShape:
         with_reference=recipe.algorithm.kl_weight > 0,
         minibatches=recipe.algorithm.minibatches,
         kv_budget_mib=rollouts.kv_budget_mib,
+        trained_rollouts=recipe.selection.downsample,
+        adapter_parameters=adapter_parameters if recipe.model.lora else None,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
     )
 
 

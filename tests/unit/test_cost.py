@@ -49,6 +49,35 @@ def test_memory_holds_policy_gradient_moments_and_reference() -> None:
     assert with_reference.learning_seconds > without.learning_seconds
 
 
+def test_down_sampling_spares_learning_and_not_sampling() -> None:
+    flat = replace(STEP, distinct_node_share=1.0)
+    whole, part = (step_cost(MODEL, s, flops_per_second=1e11) for s in (flat, replace(flat, trained_rollouts=128)))
+    assert part.sampling_seconds == whole.sampling_seconds
+    prompts = STEP.prompts * STEP.prompt_tokens
+    nodes = [STEP.prompts * rollouts * STEP.response_tokens + prompts for rollouts in (128, 512)]
+    assert part.learning_seconds / whole.learning_seconds == pytest.approx(nodes[0] / nodes[1])
+    # 512 rollouts that share nearly everything have fewer nodes than 128 that share nothing.
+    assert step_cost(MODEL, replace(STEP, trained_rollouts=128), flops_per_second=1e11) == step_cost(
+        MODEL, STEP, flops_per_second=1e11
+    )
+
+
+def test_an_adapter_has_gradient_moments_and_reference_and_the_frozen_model_none() -> None:
+    whole, adapter = (
+        step_cost(MODEL, s, flops_per_second=1e11) for s in (STEP, replace(STEP, adapter_parameters=1_000))
+    )
+    assert adapter.weights_mib == pytest.approx((2 * 1_000_000 + 5 * 1_000) * 4 / 2**20)
+    assert adapter.learning_seconds < whole.learning_seconds
+
+
+def test_gradient_checkpointing_gives_time_for_memory() -> None:
+    plain, checkpointed = (
+        step_cost(MODEL, s, flops_per_second=1e11) for s in (STEP, replace(STEP, gradient_checkpointing=True))
+    )
+    assert checkpointed.activations_mib < plain.activations_mib / 2
+    assert checkpointed.learning_seconds > plain.learning_seconds
+
+
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="distinct-node share"):
         step_cost(MODEL, replace(STEP, distinct_node_share=0), flops_per_second=1e11)

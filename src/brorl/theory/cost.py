@@ -44,6 +44,11 @@ class StepShape:
     minibatches: int = 4
     kv_budget_mib: int = 1024
     micro_batch_tokens: int = 8192
+    trained_rollouts: int | None = None
+    """per prompt, where down-sampling leaves some out"""
+    adapter_parameters: int | None = None
+    """trained beside a frozen model, of which the engine has a merged copy; None trains the model"""
+    gradient_checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,7 @@ class StepCost:
     sampling_seconds: float
     learning_seconds: float
     weights_mib: float
-    """policy, gradient, two AdamW moments, and the reference policy"""
+    """policy, gradient, two AdamW moments, and the reference policy; with an adapter the model twice, and these of it"""
     kv_cache_mib: float
     activations_mib: float
     memory_mib: float
@@ -88,17 +93,24 @@ def step_cost(model: ModelShape, step: StepShape, *, flops_per_second: float, ef
     rate = flops_per_second * efficiency
     flat = step.drawn_prompts * step.rollouts * step.response_tokens
     nodes = max(flat * step.distinct_node_share, step.drawn_prompts * step.response_tokens)
-    trained = nodes * step.prompts / step.drawn_prompts
+    kept = step.trained_rollouts or step.rollouts
+    trained = min(nodes * step.prompts / step.drawn_prompts, step.prompts * kept * step.response_tokens)
     prompt_tokens = step.drawn_prompts * step.prompt_tokens
     context = step.prompt_tokens + step.response_tokens / 2
     forward = 2.0 * (model.weights + model.layers * context * model.hidden * 2 + model.hidden * model.vocabulary)
-    passes = 3.0 + (1.0 if step.with_reference else 0.0) + (1.0 - 1.0 / step.minibatches)
+    # Forward and backward, of which a frozen model spares the gradient of the weights; then the log-probabilities.
+    passes = 3.0 if step.adapter_parameters is None else 2.0
+    passes += float(step.with_reference) + float(step.gradient_checkpointing) + (1.0 - 1.0 / step.minibatches)
     trained_prompts = step.prompts * step.prompt_tokens
     kv_token = 2.0 * model.layers * model.kv_width * model.bytes_per_number / MIB
     kv_cache = min(step.kv_budget_mib, kv_token * (nodes + prompt_tokens))
     copies = 4.0 + (1.0 if step.with_reference else 0.0)
-    weights = copies * model.parameters * model.bytes_per_number / MIB
-    activations = step.micro_batch_tokens * model.bytes_per_number * (model.layers * 16.0 * model.hidden) / MIB
+    numbers = copies * model.parameters
+    if step.adapter_parameters is not None:
+        numbers = 2.0 * model.parameters + copies * step.adapter_parameters
+    weights = numbers * model.bytes_per_number / MIB
+    layers_held = 1.0 + model.layers / 16.0 if step.gradient_checkpointing else float(model.layers)
+    activations = step.micro_batch_tokens * model.bytes_per_number * (layers_held * 16.0 * model.hidden) / MIB
     return StepCost(
         samples=step.prompts * step.rollouts,
         tokens=flat,
