@@ -269,7 +269,10 @@ def _first_free(parent: Path, name: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: temporary name, fsync, rename."""
+    """Write a whole file or nothing: temporary name, fsync, rename. Devices, pipes and links are not replaced."""
+    if _kept(path):
+        path.write_text(text, encoding="utf-8")
+        return
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("w", encoding="utf-8") as file:
@@ -281,14 +284,27 @@ def write_text(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def check_output(path: Path | None) -> None:
+def _kept(path: Path) -> bool:
+    """`/dev/null`, `/dev/stdout`, a named pipe: to be written to, and to stay what they are."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
+
+
+def check_output(path: Path | None, *others: Path | None) -> None:
     """Refuse a file that could not be written in the end, before the work begins.
 
+    Args:
+        others: files that the same command reads or writes.
+
     Raises:
-        RunError: its folder is missing, or it is one itself.
+        RunError: its folder is missing, it is one itself, or it is one of the others.
     """
-    if path is not None and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
+    if path is None:
+        return
+    written = path if _kept(path) else path.parent
+    if path.is_dir() or not path.parent.is_dir() or not os.access(written, os.W_OK):
         raise RunError(f"{path}: cannot be written; name a file in a folder that exists and is yours")
+    if not _kept(path) and path.resolve() in [other.resolve() for other in others if other is not None]:
+        raise RunError(f"{path}: this command reads it, or writes something else to it; name another file")
 
 
 def write_json(path: Path, data: Any) -> None:

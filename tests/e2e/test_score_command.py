@@ -117,6 +117,8 @@ def test_mistakes_are_one_message(tmp_path: Path):
         (["score", data, "--verifier", "absent_module:f"], "absent_module"),
         (["score", data, "--verifier", "text", "--json", "nowhere/out.jsonl"], "cannot be written"),
         (["audit", data, "--verifier", "text"], "nothing to compare with"),
+        (["score", data, "--verifier", "text", "--json", data], "reads it"),
+        (["score", data, "--verifier", "text", "--json", "o", "--summary", "o"], "writes something else to it"),
     ]:
         done = brorl(*arguments, cwd=tmp_path)
         assert done.returncode == 1, (arguments, done.stdout)

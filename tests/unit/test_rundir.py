@@ -11,7 +11,7 @@ import pytest
 from brorl.errors import RunError
 from brorl.group import Prompt, RolloutGroup, ScoredGroup
 from brorl.recipe_file import parse_recipe
-from brorl.rundir import RunDirectory, write_text
+from brorl.rundir import RunDirectory, check_output, write_text
 from brorl.storage import read_groups
 
 RECIPE = parse_recipe({"name": "r", "steps": 2, "tasks": [{"kind": "gym", "task": "chain_sum"}]})
@@ -77,6 +77,33 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_text(path, "\ud800")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_what_is_no_plain_file_stays_what_it_is(tmp_path: Path) -> None:
+    """`--json /dev/null` as root must not put a file in its place."""
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "real"
+    os.mkfifo(pipe)
+    real.write_text("old")
+    link.symlink_to(real)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (pipe, link):
+        check_output(path)
+        write_text(path, "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+
+
+def test_an_output_is_no_file_that_the_command_reads(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}")
+    check_output(tmp_path / "out", rows, None)
+    with pytest.raises(RunError, match="reads it"):
+        check_output(tmp_path / "." / "rows.jsonl", rows)
+    with pytest.raises(RunError, match="cannot be written"):
+        check_output(tmp_path / "absent" / "out")
 
 
 def test_open_wants_a_run(tmp_path: Path) -> None:

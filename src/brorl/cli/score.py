@@ -67,10 +67,12 @@ def score(
     """Grade a file of responses: pass@1, pass@k with intervals, and the table of outcomes."""
     from brorl.evaluation.responses import Columns, read_responses
     from brorl.evaluation.scoring import as_line, check_ks, grade, summarise_scores, throughput
+    from brorl.rundir import check_output
     from brorl.verifiers.pool import VerifierPool
 
     ks = whole_numbers(k)
-    _check_outputs(json_out, summary_out)
+    check_output(json_out, file, *(problems or ()))
+    check_output(summary_out, file, json_out, *(problems or ()))
     _check_verifier(verifier)
     columns = Columns(id=id_column, problem=problem, answer=answer, completion=completion, finish=finish)
     responses, bad = read_responses(
@@ -128,9 +130,11 @@ def audit(
     from brorl.evaluation.golds import refused_golds
     from brorl.evaluation.responses import Columns, read_responses, recorded_column
     from brorl.evaluation.scoring import grade, with_verifier
+    from brorl.rundir import check_output
     from brorl.verifiers.pool import VerifierPool
 
-    _check_outputs(json_out, summary_out)
+    check_output(json_out, file, adjudicated, *(problems or ()))
+    check_output(summary_out, file, adjudicated, json_out, *(problems or ()))
     _check_verifier(verifier)
     if second is not None:
         _check_verifier(second)
@@ -191,12 +195,6 @@ def _check_verifier(name: str) -> None:
     elif name not in VERIFIERS:
         known = ", ".join(sorted(VERIFIERS))
         raise RecipeError(f"no verifier is called {name!r}; known: {known}; your own: 'package.module:function'")
-
-
-def _check_outputs(*paths: Path | None) -> None:
-    for path in paths:
-        if path is not None and (not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise DataError(f"{path}: cannot be written: {path.parent} must be a directory that you may write to")
 
 
 def whole_numbers(text: str | None, flag: str = "--k") -> list[int] | None:
