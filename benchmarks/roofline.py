@@ -1,10 +1,10 @@
 """How near to this machine's matrix rate sampling and learning come, at N = 16 and N = 512.
 
 `ratio` is (floating-point operations that the distinct nodes need) / (seconds x sgemm rate). The operations are counted
-for distinct nodes and prompt tokens only, once each: 2 a weight and token forward and 4 backward, attention over the
-node's own path, the output layer once per distinct prefix. Paths repeated between pieces, padding and recomputation
-count as lost. The rate is the best of several products of one stated large shape, taken in the same process.
-Run it on an otherwise idle machine.
+for prompt tokens and distinct nodes that have children (what predicts something), once each: 2 a weight and token
+forward and 4 backward, attention over the node's own path, the output layer once per distinct prefix. Paths repeated
+between pieces, padding and recomputation count as lost. The rate is the best of several products of one stated large
+shape, taken in the same process. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -98,10 +98,11 @@ def measure(parts: Parts, recipe: Any, width: int, number: int) -> dict[str, flo
 
 
 def forward_operations(shape: ModelShape, group: RolloutGroup) -> float:
-    """Of one forward pass over the distinct nodes and the prompt of a group."""
+    """Of one forward pass over the prompt of a group and its nodes that have children."""
     prompt = len(group.prompt.token_ids)
-    seen = np.concatenate([np.arange(1, prompt + 1), prompt + 1 + group.depths()])
-    prefixes = len(np.unique(group.parents))  # each predicts its children from one distribution
+    inner = np.unique(group.parents[group.parents >= 0])
+    seen = np.concatenate([np.arange(1, prompt + 1), prompt + 1 + group.depths()[inner]])
+    prefixes = len(inner) + 1  # each predicts its children from one distribution
     attention = 4.0 * shape.layers * shape.hidden * float(seen.sum())
     return 2.0 * shape.weights * len(seen) + attention + 2.0 * shape.hidden * shape.vocabulary * prefixes
 
