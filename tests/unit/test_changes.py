@@ -53,7 +53,7 @@ def test_how_the_model_computes_may_change(key: str, value: Any) -> None:
 
 
 def test_what_only_a_start_reads_is_refused() -> None:
-    with pytest.raises(RunError, match="model.warm_optimizer True -> False has no effect on a run that has started"):
+    with pytest.raises(RunError, match=r"model\.warm_optimizer True -> False has no effect on a run that has started"):
         recipe_changes(recipe(), recipe(model={"warm_optimizer": False}), allowed=True)
 
 

@@ -35,7 +35,7 @@ def with_changes(**changes: Any) -> dict[str, Any]:
         ),
         ({"model": {"lora": {"rnk": 4}}}, "unknown key 'model.lora.rnk'; did you mean 'rank'"),
         ({"selection": {"carry_surplus": True}}, "no effect while oversample is 1"),
-        ({"selection": {"oversample": 1.5, "drop_constant": False}}, "no effect while selection.drop_constant is false"),
+        ({"selection": {"oversample": 1.5, "drop_constant": False}}, "no effect while selection.drop_constant is"),
         ({"selection": {"max_rounds": 9, "drop_constant": False}}, "max_rounds has no effect"),
         ({"prompt": {"overlong": "drop"}}, "prompt.overlong has no effect without prompt.max_tokens"),
         ({"algorithm": {"kl": "k3", "kl_weight": 0}}, "algorithm.kl has no effect while algorithm.kl_weight is 0"),
