@@ -63,7 +63,7 @@ class StepCost:
     sampling_seconds: float
     learning_seconds: float
     weights_mib: float
-    """policy, gradient, two AdamW moments, and the reference policy; with an adapter the model twice, and these of it"""
+    """policy, gradient, two AdamW moments and reference; with an adapter, the model twice and these of it"""
     kv_cache_mib: float
     activations_mib: float
     memory_mib: float
