@@ -1,6 +1,7 @@
 """From a recipe to everything a run needs, opened and closed together."""
 
 import math
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brorl.algorithms.advantages import ADVANTAGES, Estimator, GroupRewards, estimate
 from brorl.algorithms.allocation import ALLOCATIONS, Allocation
-from brorl.algorithms.losses import CORRECTIONS, LOSSES, UNREAD, CorrectionSettings, LossSettings
+from brorl.algorithms.losses import CORRECTIONS, LOSSES, UNREAD, CorrectionSettings, Loss, LossInputs, LossSettings
 from brorl.algorithms.shaping import SHAPINGS, Responses, Shaping, shape
 from brorl.changes import recipe_changes
 from brorl.config import Recipe, Ref
@@ -202,6 +203,8 @@ def resolve_shapings(recipe: Recipe) -> dict[str, Shaping]:
             shape(_example(recipe), {ref.name: found[ref.name]})
         except (ValueError, TypeError) as error:
             raise RecipeError(f"{where}: {error}") from error
+        except Exception as error:
+            raise RecipeError(f"{where} fails on an example, {_last_line(error)}") from error
         if ref.name == "stop_properly" and ref.args.get("coefficient") == 0:
             raise RecipeError(f"{where}: coefficient 0 has no effect, a truncated response already scores 0; use less")
     return found
@@ -251,6 +254,8 @@ def check_estimator(recipe: Recipe, advantage: Estimator, shapings: Mapping[str,
         found = estimate(advantage, groups)
     except ValueError as error:
         raise RecipeError(f"algorithm.advantage {name!r} cannot work with {n} rollouts per prompt: {error}") from error
+    except Exception as error:
+        raise RecipeError(f"algorithm.advantage {name!r} fails on an example, {_last_line(error)}") from error
     if not any(values.any() for values in found):
         raise RecipeError(
             f"algorithm.advantage {name!r} gives no signal with {n} rollouts per prompt, whatever they earn: raise "
@@ -276,18 +281,21 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         band = CorrectionSettings(
             **checked_arguments(CorrectionSettings, algorithm.correction.args, "algorithm.correction")
         )
-    except ValueError as error:
-        raise RecipeError(f"algorithm: {error}") from error
-    exploding = recipe.guards["exploding_gradient"]
-    return LearnerSettings(
-        objective=Objective(
+        objective = Objective(
             loss=algorithm.loss.name if algorithm.loss.name in LOSSES else loss,
             clip=clip,
             kl=algorithm.kl,
             kl_coefficient=algorithm.kl_weight,
             correction=algorithm.correction.name,
             band=band,
-        ),
+        )
+    except ValueError as error:
+        raise RecipeError(f"algorithm: {error}") from error
+    if algorithm.loss.name not in LOSSES:
+        _try_loss(loss, clip, algorithm.loss.name)
+    exploding = recipe.guards["exploding_gradient"]
+    return LearnerSettings(
+        objective=objective,
         temperature=recipe.rollouts.temperature,
         betas=(optimizer.beta1, optimizer.beta2),
         weight_decay=optimizer.weight_decay,
@@ -297,6 +305,34 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,
     )
+
+
+def _try_loss(loss: Loss, clip: LossSettings, name: str) -> None:
+    """Refuse a loss of the user's own that gives no sum with a gradient and its metrics."""
+    ones = torch.ones(2, dtype=torch.float64)
+    inputs = LossInputs(
+        logprobs=(-ones).requires_grad_(),
+        old_logprobs=-ones,
+        correction=ones,
+        positive=ones,
+        negative=-ones,
+        total=ones,
+    )
+    where = f"algorithm.loss {name!r}"
+    try:
+        total, metrics = loss(inputs, clip)
+        dict(metrics)
+        total.sum().backward()
+    except Exception as error:
+        raise RecipeError(f"{where} fails on two nodes, {_last_line(error)}") from error
+    if total.ndim:
+        raise RecipeError(f"{where} must return a sum, a tensor without dimensions, not one of shape {[*total.shape]}")
+
+
+def _last_line(error: BaseException) -> str:
+    """An exception of somebody's own function: what it says, and where."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
 
 
 def check_lengths(recipe: Recipe, model: PreTrainedModel, data: Data) -> None:

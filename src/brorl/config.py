@@ -26,7 +26,7 @@ from pydantic import (
 class Settings(BaseModel):
     """Base of every section: immutable, and strict about keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Ref(Settings):

@@ -159,7 +159,7 @@ def step_text(recipe: Recipe) -> str:
 
 def cost_text(recipe: Recipe, costs: Mapping[str, StepCost], parameters: int, rate: float) -> str:
     """The estimate as a table, a line per distinct-node share."""
-    row = "{:>26}{:>18}{:>18}{:>12}{:>16}{:>10}".format
+    row = "{:>26} {:>17} {:>17} {:>11} {:>15} {:>10}".format
     lines = [row("distinct-node share", "tokens", "nodes", "memory MiB", "seconds a step", "the run")]
     for name, cost in costs.items():
         lines.append(
@@ -284,4 +284,4 @@ def matrix_rate(size: int = 1024, repeats: int = 5) -> float:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

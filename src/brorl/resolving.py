@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
 from brorl.config import Ref
 from brorl.errors import RecipeError
 
@@ -25,10 +27,10 @@ def resolve(ref: Ref, table: Mapping[str, Callable[..., Any]], where: str) -> Ca
 
 
 def checked_arguments(function: Callable[..., Any], args: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Arguments that a function (or dataclass) takes by keyword, numbers written like ``1e-4`` read as numbers.
+    """Arguments that a function (or dataclass) takes by keyword, as its annotations say: finite, ``1e-4`` a number.
 
     Raises:
-        RecipeError: an argument that it does not take; the message lists those it does.
+        RecipeError: an argument that it does not take, the message lists those it does; or a value of another type.
     """
     parameters = inspect.signature(function).parameters
     known = [name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -36,17 +38,21 @@ def checked_arguments(function: Callable[..., Any], args: Mapping[str, Any], whe
         if name not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise RecipeError(f"{where} has no argument {name!r}; {takes}")
-    return {name: _number(value, parameters[name].default) for name, value in args.items()}
+    return {name: _typed(value, parameters[name].annotation, f"{where}, {name}") for name, value in args.items()}
 
 
-def _number(value: Any, default: Any) -> Any:
-    """YAML reads ``1e-4`` as text; where the default is a number, text that is one becomes one."""
-    if isinstance(value, str) and isinstance(default, float):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+def _typed(value: Any, annotation: Any, where: str) -> Any:
+    """The value as the annotation reads it; one that says nothing, or nothing of plain data, takes what there is."""
+    if annotation is inspect.Parameter.empty or isinstance(annotation, str):
+        return value
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
+    except PydanticUserError:
+        return value
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise RecipeError(f"{where}: {error.errors()[0]['msg']} (it is {value!r})") from error
 
 
 def _listed(name: str, table: Mapping[str, Callable[..., Any]], where: str) -> Callable[..., Any]:

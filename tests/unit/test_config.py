@@ -56,6 +56,7 @@ def with_changes(**changes: Any) -> dict[str, Any]:
         ({"algorithm": {"shaping": ["cosine"], "advantage": "pass_at_k"}}, "counts successes"),
         ({"evaluation": {"ks": [1, 256]}}, "pass@256 needs at least 256 rollouts"),
         ({"name": "a/b"}, "name: String should match"),
+        ({"optimizer": {"lr": float("inf")}}, "optimizer.lr: Input should be a finite number"),
         ({"optimizer": {"lr": "fast"}}, "optimizer.lr: Input should be a valid number"),
     ],
 )
