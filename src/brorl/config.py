@@ -213,7 +213,7 @@ class OptimizerSettings(Settings):
     lr: NonNegativeFloat = 1e-6
     """learning rate of AdamW, before the square-root rule of base_samples"""
     base_samples: PositiveInt | None = None
-    """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P * N / base_samples)"""
+    """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P * N / base_samples), N after down-sampling"""
     schedule: Literal["constant", "cosine"] = "constant"
     """course of the learning rate after warm-up"""
     warmup_steps: NonNegativeInt = 0
@@ -336,6 +336,11 @@ class Recipe(Settings):
     @property
     def samples_per_step(self) -> int:
         return self.rollouts.per_prompt * self.rollouts.prompts_per_step
+
+    @property
+    def trained_samples_per_step(self) -> int:
+        """P times the rollouts of a group that are trained on; what the learning rate goes by."""
+        return (self.selection.downsample or self.rollouts.per_prompt) * self.rollouts.prompts_per_step
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "Recipe":

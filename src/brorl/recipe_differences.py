@@ -41,19 +41,19 @@ class Comparison:
 
 def effective_lr(recipe: Recipe) -> float:
     """The learning rate after the square-root rule, before warm-up and schedule."""
-    return broadened(recipe.optimizer.lr, recipe.samples_per_step, recipe.optimizer.base_samples)
+    return broadened(recipe.optimizer.lr, recipe.trained_samples_per_step, recipe.optimizer.base_samples)
 
 
 DERIVED: dict[str, Callable[[Recipe], Quantity]] = {
     "rollouts per prompt (N)": lambda r: r.rollouts.per_prompt,
     "prompts per step": lambda r: r.rollouts.prompts_per_step,
-    "samples trained on per step": lambda r: r.samples_per_step,
+    "samples trained on per step": lambda r: r.trained_samples_per_step,
     "optimizer updates per step": lambda r: r.algorithm.minibatches,
-    "samples per update": lambda r: r.samples_per_step / r.algorithm.minibatches,
+    "samples per update": lambda r: r.trained_samples_per_step / r.algorithm.minibatches,
     "learning rate after the square-root rule": effective_lr,
-    "response tokens trained on per step, at most": lambda r: r.samples_per_step * r.rollouts.max_new_tokens,
+    "response tokens trained on per step, at most": lambda r: r.trained_samples_per_step * r.rollouts.max_new_tokens,
     "steps": lambda r: r.steps,
-    "samples trained on in the whole run": lambda r: r.samples_per_step * r.steps,
+    "samples trained on in the whole run": lambda r: r.trained_samples_per_step * r.steps,
     "optimizer updates in the whole run": lambda r: r.algorithm.minibatches * r.steps,
 }
 

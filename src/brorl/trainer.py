@@ -223,7 +223,7 @@ class Trainer:
         settings = self.recipe.optimizer
         return learning_rate(
             self.progress.step,
-            lr=broadened(settings.lr, self.recipe.samples_per_step, settings.base_samples),
+            lr=broadened(settings.lr, self.recipe.trained_samples_per_step, settings.base_samples),
             steps=self.recipe.steps,
             warmup_steps=settings.warmup_steps,
             schedule=settings.schedule,

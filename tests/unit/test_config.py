@@ -139,3 +139,12 @@ def test_recipe_stays_small() -> None:
     from pydantic import BaseModel
 
     assert leaves(Recipe) <= 76
+
+
+def test_the_learning_rate_goes_by_samples_trained_on() -> None:
+    recipe = parse_recipe(with_changes(rollouts={"per_prompt": 512, "prompts_per_step": 16}))
+    assert recipe.trained_samples_per_step == recipe.samples_per_step == 8192
+    kept = parse_recipe(
+        with_changes(rollouts={"per_prompt": 512, "prompts_per_step": 16}, selection={"downsample": 32})
+    )
+    assert (kept.samples_per_step, kept.trained_samples_per_step) == (8192, 512)
