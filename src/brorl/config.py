@@ -213,7 +213,7 @@ class OptimizerSettings(Settings):
     lr: NonNegativeFloat = 1e-6
     """learning rate of AdamW, before the square-root rule of base_samples"""
     base_samples: PositiveInt | None = None
-    """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P * N / base_samples), N after down-sampling"""
+    """samples per step that `lr` was tuned for; lr is multiplied by sqrt(P N / base_samples), N after down-sampling"""
     schedule: Literal["constant", "cosine"] = "constant"
     """course of the learning rate after warm-up"""
     warmup_steps: NonNegativeInt = 0
