@@ -120,6 +120,9 @@ class Trainer:
         except UserError as error:
             self.run.note(status="failed", reason=str(error))
             raise
+        except Exception as error:  # of a function of somebody's own, say: the traceback is theirs to see
+            self.run.note(status="failed", reason=f"{type(error).__name__}: {error}")
+            raise
         if self.over and not self.interrupted:
             self.run.note(status="finished", reason=self.over)
         else:

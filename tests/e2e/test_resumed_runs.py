@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from brorl.build import open_trainer
 from brorl.recipe_file import load_recipe
 from brorl.rundir import RunDirectory
 from command_line import brorl, refused
@@ -23,6 +24,22 @@ def trained(home: Path, **settings: Any) -> tuple[Path, Path]:
 
 def steps_of(run: Path) -> list[int]:
     return [record["step"] for record in RunDirectory.open(run).read_metrics()]
+
+
+def test_a_run_that_breaks_says_so_and_goes_on(tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, **{**QUICK, "steps": 2}))
+
+    def broken(_: object) -> Any:
+        raise KeyError("weight")
+
+    with open_trainer(recipe, path=tmp_path / "run") as trainer:
+        trainer.advantage = broken
+        with pytest.raises(KeyError):
+            list(trainer.train())
+    info = RunDirectory.open(tmp_path / "run").read_info()
+    assert (info["status"], info["reason"]) == ("failed", "KeyError: 'weight'")
+    brorl("train", "--resume", tmp_path / "run", cwd=tmp_path)
+    assert steps_of(tmp_path / "run") == [0, 1]
 
 
 def test_a_changed_recipe(tmp_path: Path) -> None:
