@@ -15,7 +15,7 @@ from brorl.rundir import RunDirectory
 from browser import browser, opened
 from command_line import brorl, refused
 from report_runs import made_run
-from tiny_policy import write_recipe
+from tiny_policy import write_recipe, write_rows
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m\u202eevil {{7*7}}"
 
@@ -183,6 +183,28 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     assert figures["runs"] == [{"name": "run", "path": "run", "status": "finished", "steps": 4}]
     refused("report", tmp_path, cwd=tmp_path, says="not a run directory")
     refused("report", "run", "-o", "none/out.html", cwd=tmp_path, says="cannot be written")
+
+
+def test_evaluations_stand_in_the_report(chromium: Any, tmp_path: Path) -> None:
+    made_run(tmp_path / "run", steps=2)
+    write_rows(
+        tmp_path / "gsm8k.jsonl", [{"id": f"q{i}", "question": f"{i} + 1?", "answer": str(i + 1)} for i in range(4)]
+    )
+    name = "golds<b>" + chr(0x202E)
+    brorl("eval", "golds", "-b", "gsm8k", "--data-dir", tmp_path, "--caps", "1", "-o", name, cwd=tmp_path)
+    brorl("eval", "canary", "-b", "gsm8k", "--data-dir", tmp_path, "--caps", "1", "-o", "canary", cwd=tmp_path)
+    brorl("report", "run", "--evals", name, "--evals", "canary", cwd=tmp_path)
+    with opened(chromium, tmp_path / "report.html") as (page, complaints):
+        rows = [row.split("\t") for row in page.locator("#benchmarks table").first.inner_text().splitlines()]
+        assert [(row[0], row[1], row[3][:5]) for row in rows[1:]] == [
+            ("golds<b>⟨U+202E⟩", "gsm8k", "1.000"), ("canary", "gsm8k", "0.000")]  # fmt: skip
+        assert page.locator("#benchmarks .plot .svg-container").count() == 1
+        assert page.locator("#benchmarks table").nth(1).locator("tbody tr").count() == 4
+        assert page.locator("nav a[href='#benchmarks']").count() == 1
+        assert complaints == []
+    (tmp_path / "canary" / "results.json").write_text('{"benchmarks": {"gsm8k": {"pass_at": []}}}')
+    refused("report", "run", "--evals", "canary", cwd=tmp_path, says="not readable as results of brorl eval")
+    refused("report", "run", "--evals", "run", cwd=tmp_path, says="no finished evaluation")
 
 
 def test_training_writes_the_report_and_survives_without_it(tmp_path: Path) -> None:

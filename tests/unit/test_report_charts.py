@@ -10,7 +10,7 @@ import pytest
 from brorl.reports.reading import RunView, read_views, spread
 from brorl.reports.run_tables import recipe_rows, run_facts, run_table, task_tables
 from brorl.reports.samples import table_rows, tree_pairs
-from brorl.reports.score_charts import task_of, task_titles
+from brorl.reports.score_charts import task_charts, task_of, task_titles
 from brorl.reports.sections import chart_sections
 from brorl.storage import read_groups, write_groups
 from report_runs import made_run, metrics, record
@@ -137,3 +137,20 @@ def test_names_tell_runs_apart_and_rows_are_spread(tmp_path: Path) -> None:
     assert len(read_views([run.path])[0].records) == 2
     assert spread(10, 4) == [0, 3, 6, 9]
     assert (spread(3, 9), spread(0, 3)) == ([0, 1, 2], [])
+
+
+def test_runs_without_stored_groups_show_the_tasks_of_their_metrics(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / name, steps=2) for name in ("stored", "bare")]
+    figures = {"groups": 2, "kept_share": 1.0, "outcomes": {"correct": 1}}
+    for run in runs:
+        tasks = [{"sums": {**figures, "pass_at_1": rate}, "words": {**figures, "pass_at_1": 1 - rate}}
+                 for rate in (0.25, 0.75)]  # fmt: skip
+        tasks[1]["words"]["pass_at_1"] = float("nan")  # none could be scored
+        metrics(run, [record(step, tasks=named) for step, named in enumerate(tasks)])
+    for file in runs[1].groups.glob("*.parquet"):
+        file.unlink()
+    charts, left_out = task_charts(read_views([run.path for run in runs]))
+    assert left_out == 0
+    assert [(chart["title"], [trace["y"] for trace in chart["data"]]) for chart in charts] == [
+        ("sums", [[0.25, 0.75]] * 2), ("words", [[0.75]] * 2)]  # fmt: skip
+    assert "task0" in {chart["title"] for chart in task_charts(read_views([runs[0].path]))[0]}

@@ -18,6 +18,7 @@ MARKS = {"good": "✓", "neutral": "-", "warning": "!", "bad": "✕"}
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run directories; several are overlaid")],
     output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file")] = Path("report.html"),
+    evals: Annotated[list[Path] | None, typer.Option("--evals", help="a directory of brorl eval (repeatable)")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the figures behind the verdicts")] = None,
 ) -> None:
     """Write one HTML file about one or more runs: verdicts, scores, breadth, health, exploration trees, rollouts."""
@@ -27,7 +28,7 @@ def report(
     for path in (output, json_out):
         check_output(path)
     started = time.perf_counter()
-    figures = write_report(output, runs)
+    figures = write_report(output, runs, evals or ())
     console = Console(highlight=False)
     for verdict in figures["verdicts"]:
         console.print(f"{MARKS[verdict['level']]} {verdict['run']}: {visible(verdict['text'])}", markup=False)

@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from brorl import __version__
 from brorl.errors import RunError
+from brorl.reports.benchmark_section import benchmark_section
 from brorl.reports.plots import Chart
 from brorl.reports.reading import RunView, read_views
 from brorl.reports.run_tables import lead_of, recipe_rows, run_facts, run_table, task_tables
@@ -28,18 +29,19 @@ STROKES = ("", "7 4", "2 4", "8 4 2 4", "12 4", "12 4 2 4")
 WORDS = {"good": "Good:", "neutral": "Note:", "warning": "Warning:", "bad": "Bad:"}
 
 
-def write_report(path: Path, runs: Sequence[Path]) -> dict[str, Any]:
-    """Write the report of `runs` to `path` and return the figures behind its verdicts.
+def write_report(path: Path, runs: Sequence[Path], evals: Sequence[Path] = ()) -> dict[str, Any]:
+    """Write the report of `runs` and `evals` (of `brorl eval`) to `path`; return the figures behind its verdicts.
 
     Keys: ``runs`` (name, path, status, steps), ``verdicts`` (run, topic, level, text, rule, figures, section).
 
     Raises:
         RunError: a path that is not a run directory, or a file that cannot be written.
+        DataError: a directory of `evals` without readable results.
     """
     views = read_views(runs)
     found = verdicts(views)
     try:
-        write_text(path, report_page(views, found))
+        write_text(path, report_page(views, found, evals))
     except OSError as error:
         raise RunError(f"{path}: cannot write the report ({error.strerror})") from error
     return {
@@ -51,11 +53,13 @@ def write_report(path: Path, runs: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def report_page(views: Sequence[RunView], found: Sequence[Verdict]) -> str:
+def report_page(views: Sequence[RunView], found: Sequence[Verdict], evals: Sequence[Path] = ()) -> str:
     """The page as text; every value in it is escaped by the template or as JSON."""
-    sections, charts = chart_sections(views)
+    measured, panels = benchmark_section(evals)
+    sections, charts = chart_sections(views, panels)
+    tables = {"scores": task_tables(views), "benchmarks": measured}
     for section in sections:
-        section["tables"] = task_tables(views) if section["id"] == "scores" else []
+        section["tables"] = tables.get(section["id"], [])
     pairs, table = tree_pairs(views), table_rows(views)
     script = "\n".join(_asset(name) for name in SCRIPTS)
     plotly = get_plotlyjs()

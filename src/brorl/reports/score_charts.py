@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,14 +89,18 @@ def task_titles(names: Iterable[str]) -> dict[str, str]:
 def task_charts(views: Sequence[RunView]) -> tuple[list[Chart], int]:
     """Pass rate of the training rollouts by task over spans of steps, and how many tasks are left out."""
     seen: dict[str, int] = {}
-    for view in views:
-        for tallies in view.visits.values():
-            for prompt_id in tallies.prompt_ids:
-                seen[task_of(prompt_id)] = seen.get(task_of(prompt_id), 0) + 1
+    # Tasks of the recipe and tasks of prompt ids have different names: one kind for all runs where they have it.
+    recorded = all(record.get("tasks") for view in views for record in view.records)
+    named = recorded and not all(view.visits for view in views)
+    rates = [_rates_by_task(view, named or not view.visits) for view in views]
+    for by_step in rates:
+        for tasks in by_step.values():
+            for name, values in tasks.items():
+                seen[name] = seen.get(name, 0) + len(values)
     if len(seen) < 2:
         return [], 0
     names = sorted(seen, key=lambda name: -seen[name])[:MAX_TASKS]
-    titles, courses = task_titles(seen), [_task_courses(view) for view in views]
+    titles, courses = task_titles(seen), [_task_courses(by_step) for by_step in rates]
     panels: list[Chart] = []
     for name in sorted(names):
         traces = [
@@ -109,15 +113,33 @@ def task_charts(views: Sequence[RunView]) -> tuple[list[Chart], int]:
     return panels, len(seen) - len(names)
 
 
-def _task_courses(view: RunView) -> dict[str, tuple[list[float], list[float | None]]]:
+def _rates_by_task(view: RunView, named: bool) -> dict[int, dict[str, list[float]]]:
+    """Step -> task -> pass rates of its groups; with `named` those of the metrics, by task of the recipe."""
+    if named:
+        records = {record["step"]: record.get("tasks", {}) for record in view.records}
+        return {
+            step: {name: [f["pass_at_1"]] * f["groups"] for name, f in tasks.items() if np.isfinite(f["pass_at_1"])}
+            for step, tasks in records.items()
+        }
+    found: dict[int, dict[str, list[float]]] = {}
+    for step, tallies in view.visits.items():
+        tasks = found.setdefault(step, {})
+        for prompt_id, rate in pass_rates(tallies).items():
+            tasks.setdefault(task_of(prompt_id), []).append(rate)
+    return found
+
+
+def _task_courses(
+    by_step: Mapping[int, Mapping[str, list[float]]],
+) -> dict[str, tuple[list[float], list[float | None]]]:
     """Task -> (middle step, mean pass rate) of each span of steps in which it was drawn."""
     courses: dict[str, tuple[list[float], list[float | None]]] = {}
-    steps = np.array(sorted(view.visits))
+    steps = np.array(sorted(by_step))
     for span in np.array_split(steps, min(SPANS, len(steps))) if len(steps) else []:
         rates: dict[str, list[float]] = {}
         for step in span.tolist():
-            for prompt_id, rate in pass_rates(view.visits[step]).items():
-                rates.setdefault(task_of(prompt_id), []).append(rate)
+            for name, values in by_step[step].items():
+                rates.setdefault(name, []).extend(values)
         for name, values in rates.items():
             x, y = courses.setdefault(name, ([], []))
             x.append(float(span.mean()))

@@ -12,8 +12,9 @@ from brorl.reports.score_charts import AXES, rollout_score_chart, score_charts, 
 Section = dict[str, Any]
 
 
-def chart_sections(views: Sequence[RunView]) -> tuple[list[Section], list[Chart]]:
-    """The sections Scores, Breadth and Health, and all their charts; a section's charts know their index."""
+def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -> tuple[list[Section], list[Chart]]:
+    """The sections Scores, Breadth and Health, that of `benchmarks` if there are any, and all their charts; a section's
+    charts know their index."""
     charts: list[Chart] = []
     scores = score_charts(views)
     tasks, left_out = task_charts(views)
@@ -48,6 +49,16 @@ def chart_sections(views: Sequence[RunView]) -> tuple[list[Section], list[Chart]
             "groups": [_group(charts, health_charts(views))],
         },
     ]
+    if benchmarks:
+        measured = {
+            "id": "benchmarks",
+            "title": "Benchmarks",
+            "lead": "Evaluations of brorl eval: scores, their cost in tokens, and whether quality grows with length.",
+            "axes": {},
+            "missing": "",
+            "groups": [_group(charts, benchmarks)],
+        }
+        sections.insert(1, measured)
     for section in sections:
         section["groups"] = [group for group in section["groups"] if group["charts"]]
     return sections, charts
