@@ -40,9 +40,11 @@ def _results(path: Path) -> Benchmarks:
     try:
         benchmarks = json.loads((path / RESULTS).read_text(encoding="utf-8"))["benchmarks"]
         one = {path.name: benchmarks}
-        _scores(one), _efficiency(one)
+        for table in (_scores, _efficiency):
+            table(one)
         for name in benchmarks:
-            _categories(one, name), _against_tokens(one, name)
+            _categories(one, name)
+            _against_tokens(one, name)
         return benchmarks
     except FileNotFoundError as error:
         raise DataError(
