@@ -90,3 +90,12 @@ def test_student_quantiles_of_the_tables() -> None:
         assert student_quantile(0.95, degrees) == pytest.approx(value, rel=2e-4)
     with pytest.raises(ValueError, match="degrees of freedom"):
         student_quantile(0.95, 0)
+
+
+def test_intervals_stay_within_what_is_possible() -> None:
+    opposed = [pair_of(np.array([1.0, 0.0]), np.array([sign, 0.1])) for sign in (1.0, -1.0)]
+    found = agreement(opposed)
+    assert found.cosine is not None
+    assert found.norm_ratio is not None
+    assert (found.cosine.low, found.cosine.high) == (-1.0, 1.0)
+    assert 0 <= found.norm_ratio.low <= found.norm_ratio.high <= 1

@@ -76,20 +76,23 @@ def agreement(pairs: Sequence[GradientPair], *, level: float = 0.9) -> Agreement
     return Agreement(
         pairs=len(pairs),
         without_gradient=len(pairs) - len(cosines),
-        cosine=_interval(np.array(cosines), level),
-        norm_ratio=_interval(np.array(ratios), level),
+        cosine=_interval(np.array(cosines), level, least=-1.0),
+        norm_ratio=_interval(np.array(ratios), level, least=0.0),
         signal=sqrt(signal2) if signal2 > 0 else None,
         noise=sqrt(max(noise2, 0.0)),
         signal_to_noise=_ratio(products, squares - products, level) if noise2 > 0 else None,
     )
 
 
-def _interval(values: Array, level: float) -> Interval | None:
+def _interval(values: Array, level: float, *, least: float) -> Interval | None:
+    """Of the mean, cut to what is possible: `least` to 1."""
     if len(values) < 2:
         return None
     mean = float(values.mean())
     reach = student_quantile((1 + level) / 2, len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values))
-    return Interval(value=mean, low=mean - reach, high=mean + reach, level=level, problems=len(values))
+    return Interval(
+        value=mean, low=max(mean - reach, least), high=min(mean + reach, 1.0), level=level, problems=len(values)
+    )
 
 
 def _ratio(signal2: Array, noise2: Array, level: float) -> Interval:
