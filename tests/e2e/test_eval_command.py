@@ -77,6 +77,16 @@ def test_checkpoints_of_a_run(place: Path, tmp_path: Path) -> None:
     refused(*command, "--step", "first", cwd=tmp_path, says="a number of steps, last or best")
 
 
+def test_problems_that_do_not_fit_are_left_out_and_counted(place: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [*ROWS, {"id": "long", "question": "say a" + "?" * 70, "answer": "a"}])
+    command = ("eval", place / "model", "-b", "gsm8k", "--data", "rows.jsonl", *FLAGS)
+    refused(*command, cwd=tmp_path, says="--drop-overlong")
+    brorl(*command, "--drop-overlong", "--json", "out.json", cwd=tmp_path)
+    found = json.loads((tmp_path / "out.json").read_text())["benchmarks"]["gsm8k"]
+    assert found["problems"] == 12
+    assert found["left_out"] == {"no room for 6 tokens in a context of 64": 1}
+
+
 def test_what_cannot_be_evaluated_is_said(place: Path, tmp_path: Path) -> None:
     model = place / "model"
     refused("eval", model, cwd=tmp_path, says="--list shows all")

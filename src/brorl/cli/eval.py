@@ -51,6 +51,9 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(help="default: the benchmark's, 0.6", min=0.01)] = None,
     top_p: Annotated[float | None, typer.Option(help="default: the benchmark's, 0.95", min=0.01, max=1.0)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="of a response; default: the benchmark's", min=1)] = None,
+    drop_overlong: Annotated[
+        bool, typer.Option("--drop-overlong", help="leave out problems that do not fit the model's context")
+    ] = False,
     seed: Annotated[int, typer.Option(help="of the draws")] = 0,
     k: Annotated[str | None, typer.Option(help="values of k, such as 1,8,16; default 1, 2, 4 ...")] = None,
     caps: Annotated[str | None, typer.Option(help="shorter limits for token efficiency, such as 4096,16384")] = None,
@@ -110,7 +113,7 @@ def evaluate(
     job = Job(
         target=target, benchmarks=loaded, server=server, step=step, system=system, chat=False if completions else None,
         dtype=dtype, kv_budget_mib=kv_budget_mib, samples=samples, temperature=temperature, top_p=top_p,
-        max_tokens=max_tokens, seed=seed, ks=whole_numbers(k), caps=whole_numbers(caps, "--caps") or [],
+        max_tokens=max_tokens, drop_overlong=drop_overlong, seed=seed, ks=whole_numbers(k), caps=whole_numbers(caps, "--caps") or [],
         workers=workers or os.cpu_count() or 1, deadline=deadline, output=output,
     )  # fmt: skip
     with _progress() as progress:

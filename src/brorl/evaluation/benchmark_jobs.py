@@ -38,6 +38,8 @@ class Job:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    drop_overlong: bool = False
+    """leave out problems that do not fit the model's context, in place of an error"""
     seed: int = 0
     ks: Sequence[int] | None = None
     caps: Sequence[int] = ()
@@ -109,6 +111,8 @@ def _part(job: Job, policy: Policy, loaded: LoadedBenchmark) -> _Part:
     prompts = policy.prompts(loaded.rows, loaded.template)
     if job.target == "golds":
         loaded, prompts = _with_golds(loaded, prompts)
+    if job.drop_overlong and policy.context is not None:
+        loaded, prompts = _fitting(loaded, prompts, policy.context, job.max_tokens)
     sampling = sampling_of(
         loaded, policy, prompts, temperature=job.temperature, top_p=job.top_p, max_tokens=job.max_tokens
     )
@@ -126,6 +130,20 @@ def _with_golds(loaded: LoadedBenchmark, prompts: list[Prompt]) -> tuple[LoadedB
         raise DataError(f"{loaded.name}: its problems have no reference answers to check; canary needs none")
     missing = len(prompts) - len(kept)
     left_out = {**loaded.left_out, **({"no reference answer": missing} if missing else {})}
+    return replace(loaded, left_out=left_out), kept
+
+
+def _fitting(
+    loaded: LoadedBenchmark, prompts: list[Prompt], context: int, max_tokens: int | None
+) -> tuple[LoadedBenchmark, list[Prompt]]:
+    """The problems that leave room for a response: for `max_tokens`, or else half of the context."""
+    room = max_tokens or context // 2
+    kept = [prompt for prompt in prompts if len(prompt.token_ids) + room <= context]
+    if not kept:
+        raise DataError(f"{loaded.name}: not one problem leaves {room} tokens of the model's context of {context}")
+    missing = len(prompts) - len(kept)
+    reason = f"no room for {room} tokens in a context of {context}"
+    left_out = {**loaded.left_out, **({reason: missing} if missing else {})}
     return replace(loaded, left_out=left_out), kept
 
 

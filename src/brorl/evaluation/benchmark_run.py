@@ -105,7 +105,8 @@ def sampling_of(
         if room < 1 or (max_tokens is not None and max_tokens > room):
             raise DataError(
                 f"{loaded.name}: prompt {longest.id} has {len(longest.token_ids)} tokens, the model's context is "
-                f"{policy.context}: {f'at most --max-tokens {room}' if room > 0 else 'it does not fit'}"
+                f"{policy.context}: {f'at most --max-tokens {room}' if room > 0 else 'it does not fit'}, or leave such "
+                "problems out: --drop-overlong"
             )
         limit = min(limit, room)
     return Sampling(
