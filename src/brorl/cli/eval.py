@@ -114,7 +114,8 @@ def evaluate(
         target=target, benchmarks=loaded, server=server, step=step, system=system, chat=False if completions else None,
         dtype=dtype, kv_budget_mib=kv_budget_mib, samples=samples, temperature=temperature, top_p=top_p,
         max_tokens=max_tokens, drop_overlong=drop_overlong, seed=seed, ks=whole_numbers(k),
-        caps=whole_numbers(caps, "--caps") or [], workers=workers or os.cpu_count() or 1, deadline=deadline, output=output,
+        caps=whole_numbers(caps, "--caps") or [], workers=workers or os.cpu_count() or 1, deadline=deadline,
+        output=output,
     )  # fmt: skip
     with _progress() as progress:
         results = run_job(job, progress, lambda path: console.print(f"evaluation in [bold]{path}[/]"))
