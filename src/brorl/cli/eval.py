@@ -71,6 +71,7 @@ def evaluate(
     retries: Annotated[int, typer.Option(help="of a server: of a failed request", min=0)] = 6,
     dtype: Annotated[str, typer.Option(help="of a model directory: float32, bfloat16 or float64")] = "float32",
     kv_budget_mib: Annotated[int, typer.Option(help="of a model directory: memory for keys and values", min=1)] = 1024,
+    engine: Annotated[str, typer.Option(help="of a model directory or a run: local or vllm")] = "local",
     workers: Annotated[
         int | None, typer.Option(help="grading processes; by default one a processor core", min=1)
     ] = None,
@@ -99,6 +100,8 @@ def evaluate(
         raise RunError("--data is the file of one benchmark; for several, put their files into a folder: --data-dir")
     if dtype not in ("float32", "float64", "bfloat16"):
         raise RunError(f"--dtype {dtype}: float32, float64 or bfloat16")
+    if engine not in ("local", "vllm"):
+        raise RunError(f"--engine {engine}: local or vllm")
     check_output(json_out)
     check_output(figure)
     with console.status("reading the problems"):
@@ -112,7 +115,7 @@ def evaluate(
     )  # fmt: skip
     job = Job(
         target=target, benchmarks=loaded, server=server, step=step, system=system, chat=False if completions else None,
-        dtype=dtype, kv_budget_mib=kv_budget_mib, samples=samples, temperature=temperature, top_p=top_p,
+        dtype=dtype, kv_budget_mib=kv_budget_mib, engine=engine, samples=samples, temperature=temperature, top_p=top_p,
         max_tokens=max_tokens, drop_overlong=drop_overlong, seed=seed, ks=whole_numbers(k),
         caps=whole_numbers(caps, "--caps") or [], workers=workers or os.cpu_count() or 1, deadline=deadline,
         output=output,
@@ -120,6 +123,13 @@ def evaluate(
     with _progress() as progress:
         results = run_job(job, progress, lambda path: console.print(f"evaluation in [bold]{path}[/]"))
     console.print(*evaluation_report(results), sep="\n")
+    if "engine" in results:
+        found = results["engine"]
+        console.print(
+            f"vLLM: prefix cache hit rate {found['prefix_hit_rate']:.2f} (prompts shorter than a block get no hits); "
+            f"{found['logprob_mismatches']} copies of log-probabilities off their mean by more than "
+            f"{found['logprob_tolerance']:g} nats, the farthest {found['largest_logprob_spread']:.1e}"
+        )
     if json_out:
         write_json(json_out, results)
     if figure:

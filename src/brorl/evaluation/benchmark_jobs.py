@@ -9,6 +9,7 @@ from brorl import __version__
 from brorl.engines.openai import ServerSettings
 from brorl.engines.pieces import Pieces
 from brorl.engines.protocol import Sampling
+from brorl.engines.vllm import VllmEngine
 from brorl.errors import DataError
 from brorl.evaluation.benchmark_data import LoadedBenchmark
 from brorl.evaluation.benchmark_run import RESULTS, VOCABULARY, Progress, open_directory, run_benchmark, sampling_of
@@ -34,6 +35,7 @@ class Job:
     chat: bool | None = None
     dtype: str = "float32"
     kv_budget_mib: int = 1024
+    engine: str = "local"
     samples: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -71,7 +73,7 @@ def run_job(job: Job, progress: Progress, opened: Callable[[Path], object]) -> d
     pieces = Pieces()
     with open_policy(
         job.target, server=job.server, pieces=pieces, step=job.step, system=job.system, chat=job.chat,
-        dtype=job.dtype, kv_budget_mib=job.kv_budget_mib,
+        dtype=job.dtype, kv_budget_mib=job.kv_budget_mib, engine_name=job.engine, seed=job.seed,
     ) as policy:  # fmt: skip
         parts = [_part(job, policy, loaded) for loaded in job.benchmarks]
         spec = _specification(job, policy, parts)
@@ -79,6 +81,7 @@ def run_job(job: Job, progress: Progress, opened: Callable[[Path], object]) -> d
         opened(directory)
         pieces.continue_from(directory / VOCABULARY)
         figures: dict[str, Any] = {}
+        engine_figures: dict[str, Any] = {}
         with VerifierPool(workers=job.workers, deadline=job.deadline, memory_mib=job.memory_mib) as pool:
             for part in parts:
                 groups = run_benchmark(
@@ -92,10 +95,13 @@ def run_job(job: Job, progress: Progress, opened: Callable[[Path], object]) -> d
                     "left_out": part.loaded.left_out,
                     **benchmark_figures(groups, ks=job.ks, caps=job.caps),
                 }
+        if isinstance(policy.engine, VllmEngine):
+            engine_figures = {"engine": policy.engine.figures()}
     merged = {name: {**spec["benchmarks"][name], **found} for name, found in figures.items()}
     average = sum(headline(found) for found in merged.values()) / len(merged)
     results = {
         **spec, "name": policy.name, "directory": str(directory), "average": average, "benchmarks": merged,
+        **engine_figures,
     }  # fmt: skip
     write_json(directory / RESULTS, results)
     return results

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.openai import OpenAIEngine, ServerSettings
 from brorl.engines.pieces import Pieces
 from brorl.engines.protocol import RolloutEngine
+from brorl.engines.vllm import VllmEngine
 from brorl.errors import DataError, RunError
 from brorl.evaluation.fixed import FIXED, FixedResponses
 from brorl.group import Decoder, Prompt
@@ -72,6 +73,8 @@ def open_policy(
     chat: bool | None = None,
     dtype: str = "float32",
     kv_budget_mib: int = 1024,
+    engine_name: str = "local",
+    seed: int = 0,
 ) -> Iterator[Policy]:
     """The policy that `target` names: ``http(s)://...``, ``golds``, ``canary``, a run, a model directory, brorl-tiny.
 
@@ -79,12 +82,16 @@ def open_policy(
         server: for a URL; its `url` is replaced.
         pieces: the vocabulary for responses that come as text.
         step: of a run: a number of steps, ``last`` (the default), or ``best``.
+        engine_name: of a run or model directory: ``local`` or ``vllm``.
+        seed: of the draws, for engines that are seeded as a whole.
 
     Raises:
         UserError: none of these, or it cannot be used.
     """
     if step is not None and not (Path(target) / "run.json").is_file():
         raise RunError(f"--step is for the directory of a run, and {target} is none")
+    if engine_name != "local" and (target in FIXED or target.startswith(("http://", "https://"))):
+        raise RunError(f"--engine {engine_name} is for a model directory or a run, and {target} is none")
     if target in FIXED:
         yield Policy(
             name=target, identity={"fixed": target}, engine=FixedResponses(target, pieces), decoder=pieces,
@@ -101,13 +108,29 @@ def open_policy(
         finally:
             engine.close()
     else:
-        yield _local(target, step, system, chat, dtype, kv_budget_mib)
+        directory = _directory(target, step)
+        local = _local(target, directory, system, chat, dtype, kv_budget_mib)
+        if engine_name == "local":
+            yield local
+            return
+        context = local.context or 4096
+        identity = {**local.identity, "engine": engine_name}
+        served = VllmEngine(directory, context=context, dtype=dtype, seed=seed, kv_budget_mib=kv_budget_mib)
+        try:
+            local = replace(local, engine=served, identity=identity)  # the model in this process is let go
+            yield local
+        finally:
+            served.close()
 
 
-def _local(target: str, step: str | None, system: str, chat: bool | None, dtype: str, kv_budget_mib: int) -> Policy:
+def _directory(target: str, step: str | None) -> Path:
+    path = Path(target).expanduser()
+    return run_checkpoint(path, step) if (path / "run.json").is_file() else model_directory(target)
+
+
+def _local(target: str, directory: Path, system: str, chat: bool | None, dtype: str, kv_budget_mib: int) -> Policy:
     path = Path(target).expanduser()
     is_run = (path / "run.json").is_file()
-    directory = run_checkpoint(path, step) if is_run else model_directory(target)
     model, tokenizer = load_model(directory, getattr(torch, dtype))
     name = f"{path.resolve().name}-{directory.name}" if is_run else directory.resolve().name
     return Policy(
