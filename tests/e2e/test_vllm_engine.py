@@ -87,13 +87,27 @@ def test_an_abandoned_sample_leaves_nothing_in_flight(engine: VllmEngine) -> Non
 @pytest.mark.cluster
 @needs_vllm
 def test_an_evaluation_scores_as_the_local_engine_does(tmp_path: Path) -> None:
+    sums = [(3, 4), (8, 7), (12, 30), (45, 27), (61, 18), (77, 46)]
+    rows = [
+        {
+            "question": f"State the final answer to the following arithmetic problem: {a} + {b} =",
+            "answer": f"#### {a + b}",
+        }
+        for a, b in sums
+    ]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = {}
     for name in ("local", "vllm"):
         brorl(
-            "eval", TINY, "-b", "reasoning_gym", "--limit", 1, "--samples", 64, "--max-tokens", 16, "--engine", name,
+            "eval", TINY, "-b", "gsm8k", "--data", "sums.jsonl", "--template", "{question}\n", "--samples", 64,
+            "--temperature", 1, "--top-p", 1, "--max-tokens", 48, "--meta", "answer_format=whole", "--engine", name,
             "--json", f"{name}.json", "-o", name, "--workers", 1, cwd=tmp_path,
         )  # fmt: skip
         found[name] = json.loads((tmp_path / f"{name}.json").read_text())
     assert found["vllm"]["engine"]["logprob_mismatches"] == 0
-    assert abs(found["vllm"]["average"] - found["local"]["average"]) < 0.02
+    p, q = found["local"]["average"], found["vllm"]["average"]
+    print("pass@1: local", p, "vllm", q)
+    assert 0.1 < p < 1
+    error = np.sqrt((p * (1 - p) + q * (1 - q)) / (64 * len(sums)))  # draws alone: the problems are the same
+    assert abs(p - q) < 4 * error
     assert not multiprocessing.active_children()
