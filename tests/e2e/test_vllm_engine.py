@@ -42,6 +42,8 @@ def engine() -> Iterator[VllmEngine]:
     subject = VllmEngine(TINY, context=256)
     yield subject
     subject.close()
+    for child in multiprocessing.active_children():
+        child.join(60)
     assert not multiprocessing.active_children()
 
 
@@ -110,4 +112,3 @@ def test_an_evaluation_scores_as_the_local_engine_does(tmp_path: Path) -> None:
     assert 0.1 < p < 1
     error = np.sqrt((p * (1 - p) + q * (1 - q)) / (64 * len(sums)))  # draws alone: the problems are the same
     assert abs(p - q) < 4 * error
-    assert not multiprocessing.active_children()
