@@ -5,16 +5,13 @@ Code is graded at the isolation level at which every attack test passes (docs/sa
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from measuring import HERE, RESULTS, environment, write_rows
 
 from brorl.evaluation.responses import Response, read_responses
 from brorl.evaluation.scoring import with_verifier
@@ -22,7 +19,6 @@ from brorl.group import Outcome, Prompt
 from brorl.verifiers.pool import VerifierPool
 from brorl.verifiers.sandbox import STRONG, isolation
 
-HERE = Path(__file__).resolve().parent
 OUTPUTS = ("gsm8k_openai", "gsm8k_tora", "math_greedy", "math_qwen_n8", "rollouts_aime24")
 AIMS = {"math": 2000.0, "code": 20.0}
 _RATES = "gradings a second on {} workers: "
@@ -51,14 +47,13 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--rows", type=int, help="mathematics: only the first rows of each file")
     arguments.add_argument("--programs", type=int, default=400)
-    arguments.add_argument("--out", type=Path, default=HERE / "results" / "verifiers.json")
+    arguments.add_argument("--out", type=Path, default=RESULTS / "verifiers.json")
     options = arguments.parse_args()
     responses = [r for name in OUTPUTS for r in _outputs(options.data / f"outputs_{name}.jsonl", options.rows)]
     results = measure_math(responses, options.workers, options.rounds)
     results += measure_code(options.programs, options.workers, options.rounds)
-    where = environment(options.workers)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps([{**result, **where} for result in results], indent=2) + "\n")
+    where = environment(1, ("brorl", "math-verify")) | {"workers": options.workers}
+    write_rows(options.out, [{**result, **where} for result in results])
     for result in results:
         print(f"{result['name']}: {result['medians']}, ratio {result['ratio']:.2f} (aim {result['aim']})")
 
@@ -134,16 +129,6 @@ def summarise(
         "spreads": {other: [round(min(values), 1), round(max(values), 1)] for other, values in rates.items()},
         "items": len(items),
         "rounds": len(rates[key]),
-    }
-
-
-def environment(workers: int) -> dict[str, Any]:
-    """What a figure depends on besides the code under test."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return {
-        "versions": {name: version(name) for name in ("brorl", "math-verify")} | {"python": platform.python_version()},
-        "machine": {"cores": os.cpu_count(), "workers": workers, "load_average": round(os.getloadavg()[0], 2)},
-        "commit": commit.stdout.strip() or None,
     }
 
 
