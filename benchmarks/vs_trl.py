@@ -2,7 +2,7 @@
 
 Both sides do the same work in turn, step after step: model, prompts, number of rollouts, temperature, response length,
 verifier, loss; learning rate 0, so that every step meets the same policy (AdamW still runs); float32, two threads.
-TRL belongs into the same environment: pip install -e ".[trl]". Run it on an otherwise idle machine.
+TRL belongs into the same environment: pip install -c constraints.txt -e ".[trl]". Run it on an otherwise idle machine.
 
     python benchmarks/vs_trl.py --bundled runs/quickstart-1/checkpoints/step_000020 --smollm2 smollm2
 """
