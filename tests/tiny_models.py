@@ -17,16 +17,23 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 
 
 def tiny_model(
-    architecture: str, *, vocab_size: int = 48, seed: int = 0, dtype: torch.dtype = torch.float32, spread: float = 2.0
+    architecture: str,
+    *,
+    vocab_size: int = 48,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    spread: float = 2.0,
+    width: int = 32,
 ) -> PreTrainedModel:
     """A random two- or three-layer model whose next-token distributions are far from uniform.
 
-    `spread` is the standard deviation of the logits, so that tests see likely and unlikely tokens.
+    `spread` is the standard deviation of the logits, so that tests see likely and unlikely tokens. Four heads share
+    the width; kernels for GPUs want 16 a head.
     """
     shape = {
         "vocab_size": vocab_size,
-        "hidden_size": 32,
-        "intermediate_size": 64,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 256,
@@ -44,7 +51,7 @@ def tiny_model(
                 model = Qwen2ForCausalLM(Qwen2Config(**shape, num_hidden_layers=2, tie_word_embeddings=True))
             case "qwen3":
                 model = Qwen3ForCausalLM(
-                    Qwen3Config(**shape, num_hidden_layers=2, head_dim=8, tie_word_embeddings=False)
+                    Qwen3Config(**shape, num_hidden_layers=2, head_dim=width // 4, tie_word_embeddings=False)
                 )
             case "gemma3":
                 # Three layers, two of them sliding with a window shorter than the test sequences.
@@ -52,7 +59,7 @@ def tiny_model(
                     Gemma3TextConfig(
                         **shape,
                         num_hidden_layers=3,
-                        head_dim=8,
+                        head_dim=width // 4,
                         sliding_window=5,
                         layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                     )

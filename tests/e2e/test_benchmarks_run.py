@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +29,18 @@ def test_it_writes_its_rows(name: str, tmp_path: Path) -> None:
     for row in rows:
         assert {"name", "ratio", "aim", "versions", "machine", "commit"} <= set(row)
         assert math.isfinite(row["ratio"])
+
+
+@pytest.mark.slow
+def test_the_script_for_a_gpu_runs_on_a_cpu_at_toy_size(tmp_path: Path) -> None:
+    surroundings = os.environ | {"DEVICE": "cpu", "OUT": str(tmp_path), "PYTHON": sys.executable}
+    script = str(ROOT / "benchmarks" / "gpu.sh")
+    ended = subprocess.run(
+        ["bash", script, "--toy"], check=True, timeout=250, env=surroundings, capture_output=True, text=True
+    )
+    assert "equality checks that failed: 0" in ended.stdout
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "gpu.json").read_text())
+    assert ["nothing shared" in row["name"] for row in rows] == [True, False]
+    assert all(math.isfinite(row["ratio"]) for row in rows)
+    shared = [row["medians"]["ours"]["distinct_node_share"] for row in rows]
+    assert shared[1] < 0.7 < shared[0]

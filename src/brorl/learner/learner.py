@@ -33,7 +33,7 @@ from brorl.learner.objective import (
     objective_sum,
 )
 from brorl.learner.placement import full, placed_like
-from brorl.learner.tree import MicroBatch, micro_batches
+from brorl.learner.tree import MicroBatch, micro_batches, on_device
 
 Result = TypeVar("Result")
 OPTIMIZER_FILE = "optimizer.state"
@@ -262,7 +262,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
         for batch in self._micro_batches(groups):
-            nodes = torch.from_numpy(batch.nodes).to(self.device)
+            nodes = on_device(batch.nodes, self.device)
             logprobs, entropies = self._node_logprobs(self.model, batch)
             if not len(nodes):  # of a rank with less to do; a loss of somebody's own may not know how to sum nothing
                 logprobs.sum().backward()

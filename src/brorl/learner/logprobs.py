@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from brorl.errors import ModelError
-from brorl.learner.tree import MicroBatch, additive_mask, visible
+from brorl.learner.attention import attention_masks
+from brorl.learner.tree import MicroBatch, on_device
 
 LOGIT_ROWS = 512
 """Distributions held at once: (rows, V) is the largest tensor of the output layer."""
@@ -31,10 +32,10 @@ def node_logprobs(
         logprobs [n] with gradient where it is enabled, and entropies [n] without, in nats; ordered as `batch.nodes`.
     """
     hidden = _hidden_states(model, batch)
-    sources = torch.from_numpy(batch.sources).to(hidden.device)
+    sources = on_device(batch.sources, hidden.device)
     rows = hidden.flatten(0, 1)[sources]
-    parents = torch.from_numpy(batch.parents).to(hidden.device)
-    targets = torch.from_numpy(batch.targets).to(hidden.device)
+    parents = on_device(batch.parents, hidden.device)
+    targets = on_device(batch.targets, hidden.device)
     starts = torch.arange(0, max(1, len(rows)), logit_rows)  # an empty row passes the output layer too
     edges = [*torch.searchsorted(torch.from_numpy(batch.parents), starts).tolist(), len(batch.parents)]
     logprobs: list[Tensor] = []
@@ -77,32 +78,9 @@ def head_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
 def _hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
     """[B, T, H], the decoder's last hidden states."""
     device = model.device
-    positions = torch.from_numpy(batch.positions).to(device)
-    masks = attention_masks(model, torch.from_numpy(batch.last).to(device), positions)
+    positions = on_device(batch.positions, device)
+    masks = attention_masks(model, on_device(batch.last, device), positions)
     decoder: nn.Module = model.get_decoder()
-    tokens = torch.from_numpy(batch.tokens).to(device)
+    tokens = on_device(batch.tokens, device)
     output = decoder(input_ids=tokens, attention_mask=masks, position_ids=positions, use_cache=False)
     return output.last_hidden_state
-
-
-def attention_masks(model: PreTrainedModel, last: Tensor, positions: Tensor) -> Tensor | dict[str, Tensor]:
-    """Additive ancestors-only masks [B, 1, T, T], in the form the architecture takes: one, or one per kind of layer.
-
-    Raises:
-        ModelError: layers that mix tokens in another way than full or sliding-window attention.
-    """
-    config = model.config.to_dict()
-    window, kinds = config.get("sliding_window"), set(config.get("layer_types") or ())
-    if not kinds <= {"full_attention", "sliding_attention"}:
-        raise ModelError(
-            f"{config.get('model_type')} has layers of kind {', '.join(sorted(kinds))}; training on a trie needs "
-            "full or sliding-window attention: choose a model of another architecture"
-        )
-    dtype = model.dtype
-    if "sliding_attention" in kinds:
-        return {
-            "full_attention": additive_mask(visible(last, positions), dtype),
-            "sliding_attention": additive_mask(visible(last, positions, window), dtype),
-        }
-    # Without a list of layer kinds, a window applies to all layers (Mistral); with it, to none here.
-    return additive_mask(visible(last, positions, None if kinds else window), dtype)

@@ -197,6 +197,12 @@ def _pack(
     )
 
 
+def on_device(array: I64, device: torch.device) -> Tensor:
+    """The array on the device; to a GPU from pinned memory, so that the copy runs beside what is computed there."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def visible(last: Tensor, positions: Tensor, window: int | None = None) -> Tensor:
     """bool[B, T, T], whether query q (second axis) sees key k (third): ancestors and itself only.
 
