@@ -305,6 +305,7 @@ def learner_settings(recipe: Recipe) -> LearnerSettings:
         max_grad_norm=optimizer.max_grad_norm,
         exploding_norm=math.inf if exploding is None else exploding * optimizer.max_grad_norm,
         max_nodes=optimizer.max_nodes,
+        max_tokens=optimizer.max_tokens,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         lora=Lora(**dict(recipe.model.lora), seed=recipe.seed) if recipe.model.lora else None,
     )

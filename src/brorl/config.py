@@ -224,7 +224,9 @@ class OptimizerSettings(Settings):
     max_grad_norm: PositiveFloat = 1.0
     """gradients are scaled down to this norm"""
     max_nodes: Annotated[int, Field(ge=8)] = 256
-    """trie nodes per micro-batch row: memory, never the result, depends on it"""
+    """trie nodes per row of the learner: memory, never the result, depends on it"""
+    max_tokens: Annotated[int, Field(ge=8)] = 4096
+    """of the rows that go through the model together, one row at least: memory, never the result"""
 
 
 class ReferenceSettings(Settings):

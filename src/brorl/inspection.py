@@ -244,6 +244,7 @@ def step_shape(recipe: Recipe, prompt_tokens: float, share: float, adapter_param
         with_reference=recipe.algorithm.kl_weight > 0,
         minibatches=recipe.algorithm.minibatches,
         kv_budget_mib=rollouts.kv_budget_mib,
+        micro_batch_tokens=recipe.optimizer.max_tokens,
         trained_rollouts=recipe.selection.downsample,
         adapter_parameters=adapter_parameters if recipe.model.lora else None,
         gradient_checkpointing=recipe.model.gradient_checkpointing,

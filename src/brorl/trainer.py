@@ -406,8 +406,11 @@ class Trainer:
                 f"nothing any more: {'; '.join(data)}. Restore the data, or go on from this place in the new data with "
                 "--allow-changes (prompts may then come again, or never)"
             )
+        # Else what running out of memory left of them.
         if "optimizer.max_nodes" in recipe_changes:
-            self.learner.max_nodes = self.recipe.optimizer.max_nodes  # else what running out of memory left of it
+            self.learner.max_nodes = self.recipe.optimizer.max_nodes
+        if "optimizer.max_tokens" in recipe_changes:
+            self.learner.max_tokens = self.recipe.optimizer.max_tokens
         self.progress = Progress(**state["progress"])
         self.carried = tuple(read_groups(directory / "carried.parquet"))
         self.rollouts.engine.load_weights(self.learner.weights(), self.learner.policy_version)

@@ -30,6 +30,7 @@ def node_logprobs(
 
     Returns:
         logprobs [n] with gradient where it is enabled, and entropies [n] without, in nats; ordered as `batch.nodes`.
+        Where no gradient is enabled, entropies are not computed, and empty.
     """
     hidden = _hidden_states(model, batch)
     sources = on_device(batch.sources, hidden.device)
@@ -44,23 +45,28 @@ def node_logprobs(
         chunk = (model, rows[start : start + logit_rows], parents[first:stop] - start, targets[first:stop], temperature)
         if torch.is_grad_enabled():
             values, spread = checkpoint(_chunk, *chunk, use_reentrant=False, preserve_rng_state=False)
+            entropies.append(spread)
         else:
-            values, spread = _chunk(*chunk)
+            values = _distributions(*chunk[:2], temperature)[chunk[2], chunk[3]]
         logprobs.append(values)
-        entropies.append(spread)
-    return torch.cat(logprobs), torch.cat(entropies)
+    return torch.cat(logprobs), torch.cat(entropies) if entropies else torch.empty(0)
 
 
 def _chunk(
     model: PreTrainedModel, rows: Tensor, parents: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    logits = head_logits(model, rows) / temperature
-    normaliser = logits.logsumexp(dim=-1)
-    logprobs = logits[parents, targets] - normaliser[parents]
+    distributions = _distributions(model, rows, temperature)
+    logprobs = distributions[parents, targets]
     # Last, so that the recomputation of the backward pass stops before it.
     with torch.no_grad():
-        entropy = normaliser - (logits.softmax(dim=-1) * logits).sum(dim=-1)
+        entropy = -distributions.exp().mul_(distributions).sum(dim=-1)
     return logprobs, entropy[parents]
+
+
+def _distributions(model: PreTrainedModel, rows: Tensor, temperature: float) -> Tensor:
+    """[S, V], log-probabilities."""
+    logits = head_logits(model, rows)
+    return (logits if temperature == 1.0 else logits / temperature).log_softmax(dim=-1)
 
 
 def head_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class StepShape:
     with_reference: bool = True
     minibatches: int = 4
     kv_budget_mib: int = 1024
-    micro_batch_tokens: int = 8192
+    micro_batch_tokens: int = 4096
     trained_rollouts: int | None = None
     """per prompt, where down-sampling leaves some out"""
     adapter_parameters: int | None = None
@@ -110,7 +110,7 @@ def step_cost(model: ModelShape, step: StepShape, *, flops_per_second: float, ef
         numbers = 2.0 * model.parameters + copies * step.adapter_parameters
     weights = numbers * model.bytes_per_number / MIB
     layers_held = 1.0 + model.layers / 16.0 if step.gradient_checkpointing else float(model.layers)
-    activations = step.micro_batch_tokens * model.bytes_per_number * (layers_held * 16.0 * model.hidden) / MIB
+    activations = step.micro_batch_tokens * model.bytes_per_number * (layers_held * 32.0 * model.hidden) / MIB
     return StepCost(
         samples=step.prompts * step.rollouts,
         tokens=flat,
