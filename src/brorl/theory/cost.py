@@ -109,7 +109,7 @@ def step_cost(model: ModelShape, step: StepShape, *, flops_per_second: float, ef
     if step.adapter_parameters is not None:
         numbers = 2.0 * model.parameters + copies * step.adapter_parameters
     weights = numbers * model.bytes_per_number / MIB
-    layers_held = 1.0 + model.layers / 16.0 if step.gradient_checkpointing else float(model.layers)
+    layers_held = 1.0 + model.layers / 32.0 if step.gradient_checkpointing else float(model.layers)
     activations = step.micro_batch_tokens * model.bytes_per_number * (layers_held * 32.0 * model.hidden) / MIB
     return StepCost(
         samples=step.prompts * step.rollouts,
