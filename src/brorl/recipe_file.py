@@ -16,12 +16,12 @@ from brorl.config import FileTask, GymTask, Recipe
 from brorl.errors import RecipeError
 
 
-class _Yaml(yaml.SafeLoader):
+class RecipeYaml(yaml.SafeLoader):
     """YAML 1.2's booleans, true and false: in YAML 1.1 the keys ``on`` and ``off`` of a schedule are booleans too."""
 
 
 _TRUE_OR_FALSE = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
-_Yaml.yaml_implicit_resolvers = {
+RecipeYaml.yaml_implicit_resolvers = {
     first: [(tag, _TRUE_OR_FALSE if tag == "tag:yaml.org,2002:bool" else pattern) for tag, pattern in resolvers]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -34,7 +34,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file is missing, not YAML, or does not describe a run; the message names each key at fault.
     """
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), _Yaml)
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), RecipeYaml)
     except OSError as error:
         raise RecipeError(f"{path}: cannot read the recipe ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -119,7 +119,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
             raise RecipeError(f"override {override!r}: {section} is not a section of the recipe")
         data = cast(dict[str, Any], inner)
     try:
-        data[last] = yaml.load(value, _Yaml)
+        data[last] = yaml.load(value, RecipeYaml)
     except yaml.YAMLError as error:
         raise RecipeError(f"override {override!r}: the value is not valid YAML") from error
 

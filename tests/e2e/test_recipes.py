@@ -8,12 +8,14 @@ import pytest
 from brorl.config import GymTask
 from brorl.recipe_differences import compare_recipes, effective_lr
 from brorl.recipe_file import differences, load_recipe
+from brorl.study.spec import load_study
 from brorl.tasks.gym_items import task_names
 from brorl.tasks.reasoning_gym import GymSource
 from command_line import brorl
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-TRAINING = sorted(path for path in RECIPES.glob("*.yaml") if path.name != "simulation.yaml")
+STUDIES = sorted(RECIPES.glob("*_study.yaml"))
+TRAINING = sorted({*RECIPES.glob("*.yaml")} - {*STUDIES, RECIPES / "simulation.yaml"})
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=lambda path: path.stem)
@@ -25,6 +27,32 @@ def test_recipe_loads(path: Path) -> None:
             assert task.task in task_names()
             if task.args:
                 assert GymSource(task.task, task.args).row(0).question
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_study_loads_and_its_arms_are_recipes(path: Path) -> None:
+    study = load_study(path)
+    assert study.name == path.stem
+    study.check()
+    assert {study.recipe_of(arm, 1, 9).name for arm in study.arms} == {f"{path.stem}-{arm}" for arm in study.arms}
+
+
+def test_the_laptop_study_has_the_papers_arms_and_both_controls() -> None:
+    study = load_study(RECIPES / "laptop_study.yaml")
+    arms = {arm: study.recipe_of(arm, 1, 1) for arm in study.arms}
+    narrow, broad = arms["step_scaling"], arms["broad"]
+    assert broad.samples_per_step == 8 * narrow.samples_per_step
+    assert 4 * broad.rollouts.prompts_per_step == narrow.rollouts.prompts_per_step
+    assert broad.optimizer.lr == pytest.approx(8**0.5 * narrow.optimizer.lr, rel=1e-3)
+    for name, allowed in (
+        ("broad", {"rollouts.per_prompt", "rollouts.prompts_per_step", "optimizer.lr"}),
+        ("broad_equal_lr", {"rollouts.per_prompt", "rollouts.prompts_per_step"}),
+        ("broad_same_prompts", {"rollouts.per_prompt"}),
+        ("equal_batch", {"rollouts.prompts_per_step", "optimizer.lr"}),
+    ):
+        assert differences(narrow, arms[name]).keys() - {"name"} == allowed
+    assert arms["equal_batch"].samples_per_step == broad.samples_per_step
+    assert arms["equal_batch"].optimizer.lr == broad.optimizer.lr
 
 
 def test_quickstart_stands_on_the_ground_of_the_bundled_model() -> None:

@@ -10,7 +10,8 @@ from brorl.errors import RecipeError
 from brorl.recipe_file import differences, dump_recipe, load_recipe, parse_recipe
 
 MINIMAL: dict[str, Any] = {"name": "r", "steps": 2, "tasks": [{"kind": "gym", "task": "chain_sum"}]}
-RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
+_FOLDER = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = sorted({*_FOLDER.glob("*.yaml")} - {*_FOLDER.glob("*_study.yaml")})
 
 
 def with_changes(**changes: Any) -> dict[str, Any]:

@@ -43,5 +43,6 @@ from brorl.cli import models as models  # noqa: E402
 from brorl.cli import report as report  # noqa: E402
 from brorl.cli import score as score  # noqa: E402
 from brorl.cli import selftest as selftest  # noqa: E402
+from brorl.cli import study as study  # noqa: E402
 from brorl.cli import theory as theory  # noqa: E402
 from brorl.cli import train as train  # noqa: E402

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ from brorl.recipe_file import load_recipe
 
 if TYPE_CHECKING:
     from brorl.rundir import RunDirectory
+    from brorl.trainer import Trainer
 
 Overrides = Annotated[
     list[str] | None,
@@ -40,7 +41,6 @@ def train(
 ) -> None:
     """Train a policy by a recipe, or continue a run that was stopped."""
     from brorl.build import open_trainer
-    from brorl.reports.live import LiveView
     from brorl.reports.summary import summarise_run, summary_tables
     from brorl.rundir import RunDirectory, check_output, write_json
 
@@ -54,33 +54,41 @@ def train(
     console = Console()
     settings = load_recipe(recipe or RunDirectory.open(resume or Path()).config, overrides or ())
     with (
-        _warnings_on(console),
+        warnings_on(console),
         open_trainer(settings, resume=resume, path=run, allow_changes=allow_changes) as trainer,
     ):
-        view = LiveView(console, settings.steps, done=trainer.progress.step)
-        trainer.report = view.report
-        with view(), _interrupts(lambda: _stop(trainer, console)):
-            console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
-            if trainer.progress.step >= settings.steps:
-                console.print(
-                    f"nothing left to do: {trainer.progress.step} of {settings.steps} steps are done "
-                    f"(more: -s steps={2 * settings.steps} --allow-changes)"
-                )
-            try:
-                for record in trainer.train():
-                    view.show(record)
-                    if settings.report.every and (record["step"] + 1) % settings.report.every == 0:
-                        _write_report(trainer.run, console)
-            except UserError:  # a run that fails is one to look at
-                _write_report(trainer.run, console)
-                raise
-            _write_report(trainer.run, console)
+        follow(trainer, console)
         summary = summarise_run(trainer.run)
     console.print(*summary_tables(summary), sep="\n")
     if summary["status"] == "stopped":
         console.print(f"stopped after step {summary['steps']}; go on with: brorl train --resume {summary['run']}")
     if json_out:
         write_json(json_out, summary)
+
+
+def follow(trainer: "Trainer", console: Console) -> None:
+    """Train to the end, showing how far it is; Ctrl-C stops it, saved, and its report is written whatever happens."""
+    from brorl.reports.live import LiveView
+
+    settings = trainer.recipe
+    view = LiveView(console, settings.steps, done=trainer.progress.step)
+    trainer.report = view.report
+    with view(), _interrupts(lambda: _stop(trainer, console)):
+        console.print(f"{settings.name}: run in [bold]{trainer.run.path}[/]")
+        if trainer.progress.step >= settings.steps:
+            console.print(
+                f"nothing left to do: {trainer.progress.step} of {settings.steps} steps are done "
+                f"(more: -s steps={2 * settings.steps} --allow-changes)"
+            )
+        try:
+            for record in trainer.train():
+                view.show(record)
+                if settings.report.every and (record["step"] + 1) % settings.report.every == 0:
+                    _write_report(trainer.run, console)
+        except UserError:  # a run that fails is one to look at
+            _write_report(trainer.run, console)
+            raise
+        _write_report(trainer.run, console)
 
 
 @contextmanager
@@ -107,7 +115,7 @@ def _write_report(run: "RunDirectory", console: Console) -> None:
 
 
 @contextmanager
-def _warnings_on(console: Console) -> Iterator[None]:
+def warnings_on(console: Console) -> Iterator[None]:
     """Warnings are lines for the user while the block runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -120,7 +128,7 @@ def _warn(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-def _stop(trainer: Any, console: Console) -> None:
+def _stop(trainer: "Trainer", console: Console) -> None:
     """First Ctrl-C: finish the step, save, exit 0. Second: now."""
     if trainer.stop_requested:
         raise KeyboardInterrupt
@@ -158,7 +166,7 @@ def check(
         if json_out:
             write_json(json_out, {**estimate.as_json(), "missing": missing})
         raise RecipeError("this recipe cannot run here yet; it lacks\n" + "\n".join(f"  - {part}" for part in missing))
-    with _warnings_on(console):
+    with warnings_on(console):
         found = inspect_recipe(settings)
     console.print(dump_recipe(settings), markup=False)
     _sections(console, found.sections())
