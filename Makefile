@@ -44,7 +44,10 @@ base-model: install
 
 bench: install
 	$(BIN)/python benchmarks/cost_growth.py
+	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/verifiers.py
+	$(BIN)/python benchmarks/tables.py --write
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

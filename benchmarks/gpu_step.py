@@ -28,7 +28,7 @@ from brorl.algorithms.weights import token_weights
 from brorl.engines.local import LocalEngine
 from brorl.engines.protocol import SampleRequest, Sampling
 from brorl.group import Prompt, RolloutGroup
-from brorl.learner.attention import use_flex_attention
+from brorl.learner.attention import use_trie_attention
 from brorl.learner.learner import Learner, LearnerSettings
 from brorl.learner.logprobs import head_logits
 from brorl.learner.objective import Objective, TrainingGroup
@@ -110,8 +110,7 @@ def measure(
 
 def ours(work: Work, model: PreTrainedModel) -> Callable[[np.ndarray], dict[str, float]]:
     """Sampling and learning on the trie."""
-    if work.device.type == "cuda":
-        use_flex_attention(model)
+    use_trie_attention(model)
     objective = Objective(kl_coefficient=0.0, correction="none")
     settings = LearnerSettings(
         objective=objective, compute_dtype=torch.bfloat16, max_nodes=work.max_tokens, max_tokens=work.max_tokens

@@ -20,7 +20,7 @@ from brorl.config import Recipe, Ref
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
-from brorl.learner.attention import use_flex_attention
+from brorl.learner.attention import use_trie_attention
 from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from brorl.learner.lora import Lora, copy_sharing
 from brorl.learner.model import load_model, model_directory
@@ -125,8 +125,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     settings = replace(learner_settings(recipe), compute_dtype=compute_dtype(recipe, device))
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
     model.to(device)  # type: ignore[arg-type]
-    if device.type == "cuda":
-        use_flex_attention(model)
+    use_trie_attention(model)
     stops = stop_token_ids(model, tokenizer)
     verification = recipe.verification
     with VerifierPool(

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_attention
 
 from brorl.group import Prompt, RolloutGroup
-from brorl.learner.attention import FLEX, attention_masks, block_mask, use_flex_attention
+from brorl.learner.attention import (
+    BLOCKS,
+    FLEX,
+    attention_masks,
+    block_mask,
+    use_flex_attention,
+    use_trie_attention,
+)
+from brorl.learner.logprobs import node_logprobs
 from brorl.learner.tree import MicroBatch, additive_mask, micro_batches, visible
 from tiny_models import ARCHITECTURES, tiny_model
 
@@ -87,7 +95,20 @@ def test_a_model_takes_the_form_of_its_attention(architecture: str) -> None:
         assert torch.equal(seen, additive.eq(0))
 
 
-def test_narrow_heads_stay_with_masks() -> None:
-    model = tiny_model("llama")
-    use_flex_attention(model)
-    assert model.get_decoder().config._attn_implementation != FLEX
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_blocks_of_queries_are_the_whole(architecture: str) -> None:
+    """Log-probabilities and gradient of rows longer than a block, in float64."""
+    batch = long_batch()
+    found: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
+    for in_blocks in (False, True):
+        model = tiny_model(architecture, vocab_size=64, dtype=torch.float64, width=64)
+        if in_blocks:
+            use_trie_attention(model)
+            assert model.get_decoder().config._attn_implementation == BLOCKS
+        logprobs, _ = node_logprobs(model, batch, 1.0)
+        logprobs.square().sum().backward()
+        found.append((logprobs.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
+    (plain, gradients), (blocks, gradients_of_blocks) = found
+    torch.testing.assert_close(blocks, plain, rtol=0, atol=1e-12)
+    for one, other in zip(gradients_of_blocks, gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

@@ -1,8 +1,8 @@
 """Ancestors-only attention over the rows of a micro-batch, in the form that device and architecture take.
 
-On a CPU it is an additive mask for scaled dot products. On a GPU it is a `BlockMask` for flex_attention, which skips
-the blocks of other branches instead of computing and discarding them. (The GPU path was not run here: its masks are
-tested against the additive ones on a CPU.)
+On a CPU it is an additive mask for scaled dot products, taken in blocks of queries: no query sees a later key, so that
+half of the keys need not be looked at. On a GPU it is a `BlockMask` for flex_attention, which skips the blocks of other
+branches too. (The GPU path was not run here: its masks are tested against the additive ones on a CPU.)
 """
 
 from collections.abc import Callable
@@ -13,14 +13,16 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.flex_attention import flex_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, flex_attention_mask
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, flex_attention_mask, sdpa_mask
 
 from brorl.errors import ModelError
 from brorl.learner.tree import additive_mask, visible
 
-FLEX = "trie_flex"
-"""the attention of models on a GPU, by its name among transformers' implementations"""
+FLEX, BLOCKS = "trie_flex", "trie_blocks"
+"""the attention of models on a GPU and on a CPU, by name among transformers' implementations"""
 
+_QUERIES = 256  # in a block
 _NARROWEST = 16  # head width of flex_attention's kernels
 
 Mask = Tensor | BlockMask
@@ -28,11 +30,23 @@ MaskOf = Callable[[int | None], Mask]
 """the mask of layers with this window; None sees all of the prefix"""
 
 
-def use_flex_attention(model: PreTrainedModel) -> None:
-    """From now on the model's layers take a `BlockMask`; models with heads below 16 wide, which it cannot do, stay."""
+def use_trie_attention(model: PreTrainedModel) -> None:
+    """Give the model the attention of its device; on a GPU it then takes a `BlockMask`.
+
+    Models with heads below 16 wide keep additive masks, and so do those whose attention is not scaled dot products.
+    """
     config = model.config.get_text_config()
-    if (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads) < _NARROWEST:
-        return
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if model.device.type == "cuda" and width >= _NARROWEST:
+        use_flex_attention(model)
+    elif config._attn_implementation == "sdpa":
+        AttentionInterface.register(BLOCKS, _blocks_of_queries)
+        AttentionMaskInterface.register(BLOCKS, sdpa_mask)
+        model.set_attn_implementation(BLOCKS)
+
+
+def use_flex_attention(model: PreTrainedModel) -> None:
+    """From now on the model's layers take a `BlockMask`, whatever the device."""
     AttentionInterface.register(FLEX, _flex_attention)
     AttentionMaskInterface.register(FLEX, flex_attention_mask)
     model.set_attn_implementation(FLEX)
@@ -78,6 +92,22 @@ def block_mask(last: Tensor, positions: Tensor, window: int | None = None) -> Bl
 
     rows, length = last.shape
     return create_block_mask(seen, rows, None, length, length, device=last.device)
+
+
+def _blocks_of_queries(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **settings: Any
+) -> tuple[Tensor, None]:
+    """Scaled dot products where no query sees a later key, as in every causal mask."""
+    length = query.shape[2]
+    if attention_mask is None or length <= _QUERIES or key.shape[2] != length:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    found: list[Tensor] = []
+    for start in range(0, length, _QUERIES):
+        stop = min(start + _QUERIES, length)
+        mask = attention_mask[:, :, start:stop, :stop]
+        block = query[:, :, start:stop], key[:, :, :stop], value[:, :, :stop]
+        found.append(sdpa_attention_forward(module, *block, mask, **settings)[0])
+    return torch.cat(found, dim=1), None
 
 
 def _flex_attention(
