@@ -134,18 +134,21 @@ def test_evaluation_data_that_changes_between_arms_is_refused(tmp_path: Path) ->
     assert "1 of 1 runs failed: broad, seed 1" in done.text
 
 
-def test_a_budget_in_seconds_is_timed_once_and_then_kept(tmp_path: Path) -> None:
+def test_a_budget_in_seconds_is_timed_once_and_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brorl.study.replay.TURNS", 1)
     study = write_study(tmp_path, budget={"seconds": 0.01}, seeds=[1])
-    refused("study", study, "--no-replay", cwd=tmp_path, says="leave --no-replay out")
-    text = brorl("study", study, "--replay", cwd=tmp_path).text
+    for flag in ("--no-replay", "--report-only"):
+        refused("study", study, flag, cwd=tmp_path, says="nobody has measured yet: brorl study --replay does")
+    text = brorl("study", study, "--arms", "broad", cwd=tmp_path).text
+    assert "timing narrow" in text
     assert "timing broad" in text
-    assert not (tmp_path / "runs/toy/narrow").exists()
-    brorl("study", study, cwd=tmp_path)
     assert RunDirectory.open(tmp_path / "runs/toy/broad/seed-1").recipe().steps == 1
-    assert "timing" in brorl("study", study, "--replay", cwd=tmp_path).text
+    assert not (tmp_path / "runs/toy/narrow").exists()
+    assert "timing broad" in brorl("study", study, "--replay", cwd=tmp_path).text
     text = brorl("study", study, cwd=tmp_path).text
     assert "timing" not in text
-    assert text.count("finished before") == 2
+    assert text.count("finished before") == 1
+    assert text.count("(run 1 of 2): finished") == 1
 
 
 def _to_the_end(trainer: Trainer) -> None:

@@ -115,7 +115,10 @@ def steps_of(study: Study, arm: str, out: Path, costs: Mapping[str, StepCost]) -
     if begun:
         return begun[0].recipe().steps
     if arm not in costs:
-        raise RunError(f"a budget in {study.axis} needs what a step of {arm!r} takes: leave --no-replay out")
+        raise RunError(
+            f"a budget in {study.axis} needs what a step of {arm!r} takes, which nobody has measured yet: brorl study "
+            "--replay does, and brorl study without --no-replay and --report-only"
+        )
     return max(1, round(study.amount / getattr(costs[arm], study.axis)))
 
 
