@@ -16,6 +16,7 @@ from brorl.seeding import generator
 from brorl.study.running import StudyRun, keep_study, planned_runs, train_all
 from brorl.study.spec import Study, load_study
 from brorl.trainer import Trainer
+from browser import browser, opened
 from command_line import brorl, refused
 from kill_moments import Forker
 from tiny_policy import write_recipe, write_rows
@@ -97,6 +98,44 @@ def test_the_replay_timed_both_arms_and_left_nothing_else(finished: Path) -> Non
         assert cost["tokens"] > cost["distinct_nodes"] > 0
         assert cost["generated_samples"] >= cost["kept_samples"] > 0
     assert not (out / ".replay").exists()
+
+
+def test_the_results_are_those_of_the_runs(finished: Path, tmp_path: Path) -> None:
+    out, copy = finished / "runs" / "toy", tmp_path / "figures.json"
+    text = brorl("study", finished / "study.yaml", "--report-only", "--json", copy, cwd=finished).text
+    results = json.loads((out / "results.json").read_text())
+    assert json.loads(copy.read_text()) == results
+    assert results["verdict"]["words"] in text
+    assert results["verdict"]["broad_over_baseline"]["seeds"] == 2
+    assert results["verdict"]["broad_over_control"] is None
+    assert [f"{run['arm']}/seed-{run['seed']}" for run in results["runs"]] == NAMES
+    for run in results["runs"]:
+        directory = RunDirectory.open(out / f"{run['arm']}/seed-{run['seed']}")
+        records, scores = directory.read_metrics(), directory.read_scores("held-out")
+        assert run["steps"] == [0, 2, 3]
+        assert run["scores"]["held-out pass@1"] == [
+            pytest.approx(scores[step]["pass_at"]["1"]["value"], abs=1e-6) for step in run["steps"]
+        ]
+        assert run["used"]["generated_samples"] == [0, *(sum(r["rollouts"] for r in records[:n]) for n in (2, 3))]
+        assert run["used"]["distinct_nodes"][-1] == sum(r["nodes"] for r in records)
+    narrow, broad = results["arms"]
+    assert broad["settings"] == {"optimizer.lr": 5e-3, "rollouts.per_prompt": 24}
+    ends = [narrow["end"]["held-out pass@1"]["mean"], broad["end"]["held-out pass@1"]["mean"]]
+    assert broad["over_baseline"]["mean"] == pytest.approx(ends[1] - ends[0])
+    assert results["equal_amounts"]["steps"]["amount"] == 3
+    assert results["equal_amounts"]["steps"]["arms"]["broad"]["mean"] == pytest.approx(ends[1], abs=1e-6)
+    shortest = min(run["used"]["generated_samples"][-1] for run in results["runs"])
+    assert results["equal_amounts"]["generated_samples"]["amount"] == shortest
+
+
+@pytest.mark.slow
+def test_the_page_of_a_study_loads_without_a_complaint(finished: Path) -> None:
+    with browser() as chromium, opened(chromium, finished / "runs" / "toy" / "report.html") as (page, complaints):
+        assert page.locator(".plot .svg-container").count() == 4  # held-out and training, pass@1 and pass@k
+        page.click("[data-axis=kept_samples]")
+        assert "kept samples" in page.locator(".plot").first.inner_text()
+        assert page.locator("th", has_text="broad, seed 2").count() == 2  # its run, and against the baseline's
+        assert complaints == []
 
 
 def test_a_finished_study_trains_nothing_again(finished: Path) -> None:

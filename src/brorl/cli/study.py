@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -33,12 +33,15 @@ def study(
         ),
     ] = None,
     report_only: Annotated[bool, typer.Option("--report-only", help="train nothing, look at what is there")] = False,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the study's figures to this file")] = None,
 ) -> None:
     """Train every arm of a study under every seed, or go on where it stopped."""
+    from brorl.rundir import check_output, write_json
     from brorl.study.replay import stored_replay
     from brorl.study.running import costs_of, keep_study, planned_runs, train_all
     from brorl.study.spec import load_study
 
+    check_output(json_out)
     console = Console(highlight=False, soft_wrap=True)
     spec = load_study(study, overrides or ())
     spec.check()
@@ -53,11 +56,41 @@ def study(
         costs = costs_of(spec, out, console.print, again=bool(replay)) if timing else stored_replay(out)
         runs = planned_runs(spec, out, costs)
         console.print(plan_table(spec, runs, costs))
-        if report_only or replay:
-            return
         chosen = [run for run in runs if run.arm in only[0] and str(run.seed) in only[1]]
-        if not train_all(chosen, lambda trainer: follow(trainer, console), console.print):
-            console.print("stopped; the same command goes on")
+        try:
+            if not (report_only or replay) and not train_all(chosen, lambda t: follow(t, console), console.print):
+                console.print("stopped; the same command goes on")
+        finally:  # a study in which a run failed is one to look at
+            results = conclude(spec, out, runs, costs, console)
+            if json_out:
+                write_json(json_out, results)
+
+
+def conclude(
+    spec: "Study", out: Path, runs: Sequence["StudyRun"], costs: Mapping[str, "StepCost"], console: Console
+) -> Mapping[str, Any]:
+    """Write results.json and report.html, and print the tables and the verdict."""
+    from brorl.reports.study import study_page, study_tables
+    from brorl.rundir import write_json, write_text
+    from brorl.study.table import study_results
+
+    results = study_results(spec, runs, costs)
+    if not results["runs"]:
+        console.print("nothing is evaluated yet: no report")
+        return results
+    write_json(out / "results.json", results)
+    write_text(out / "report.html", study_page(results))
+    for found in study_tables(results):
+        if found["rows"]:
+            table = Table(title=found["title"], title_justify="left")
+            for at, head in enumerate(found["head"]):
+                table.add_column(head, justify="right" if at else "left")
+            for row in found["rows"]:
+                table.add_row(*row)
+            console.print(table)
+    console.print(f"verdict: [bold]{results['verdict']['words']}[/] ({results['verdict']['rule']})")
+    console.print(f"report: {out / 'report.html'}, figures: {out / 'results.json'}")
+    return results
 
 
 def plan_table(spec: "Study", runs: Sequence["StudyRun"], costs: Mapping[str, "StepCost"]) -> Table:

@@ -125,5 +125,10 @@ def vertical(x: float, text: str) -> dict[str, Any]:
     }
 
 
+def bare(chart: Chart) -> Chart:
+    """What the page's script needs of a chart."""
+    return {key: chart[key] for key in ("data", "layout", "axes") if key in chart}
+
+
 def _gap(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else max(a - b, 0.0)

@@ -1,25 +1,18 @@
 """The HTML report: one file about one or more runs, that needs no network and executes nothing but its own script."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from plotly.offline import get_plotlyjs
-
-from brorl import __version__
 from brorl.errors import RunError
 from brorl.reports.benchmark_section import benchmark_section
-from brorl.reports.plots import Chart
+from brorl.reports.plots import bare
 from brorl.reports.reading import RunView, read_views
+from brorl.reports.rendering import rendered
 from brorl.reports.run_tables import lead_of, recipe_rows, run_facts, run_table, task_tables
 from brorl.reports.samples import table_rows, tree_pairs
 from brorl.reports.sections import chart_sections
-from brorl.reports.untrusted import json_in_html, visible
+from brorl.reports.untrusted import visible
 from brorl.reports.verdicts import Verdict, verdicts
 from brorl.rundir import write_text
 
@@ -61,18 +54,11 @@ def report_page(views: Sequence[RunView], found: Sequence[Verdict], evals: Seque
     for section in sections:
         section["tables"] = tables.get(section["id"], [])
     pairs, table = tree_pairs(views), table_rows(views)
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    plotly = get_plotlyjs()
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return template.from_string(_asset("page.html")).render(
-        policy=_policy(plotly, script),
-        style=_Trusted(_asset("page.css")),
-        plotly=_Trusted(plotly),
-        script=_Trusted(script),
-        data=_Trusted(json_in_html({"charts": [_bare(c) for c in charts], "pairs": pairs, "table": table})),
+    return rendered(
+        "page.html",
+        SCRIPTS,
+        {"charts": [bare(c) for c in charts], "pairs": pairs, "table": table},
         names=[view.name for view in views],
-        version=__version__,
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         lead=lead_of(views),
         runs=[
             {
@@ -91,34 +77,6 @@ def report_page(views: Sequence[RunView], found: Sequence[Verdict], evals: Seque
         missing=_missing(views, bool(pairs), bool(table["rows"])),
         rollouts_lead=_rollouts_lead(table),
     )
-
-
-class _Trusted(str):
-    """Text of ours that the template puts in as it is."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return self
-
-
-def _asset(name: str) -> str:
-    return (resources.files("brorl") / "reports" / "page" / name).read_text(encoding="utf-8")
-
-
-def _policy(*scripts: str) -> str:
-    """Nothing is loaded, and only the page's own scripts run: a tag that slipped through would not."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
-        "form-action 'none'"
-    )
-
-
-def _bare(chart: Chart) -> Chart:
-    """What the script needs of a chart."""
-    return {key: chart[key] for key in ("data", "layout", "axes") if key in chart}
 
 
 def _shown(verdict: Verdict) -> dict[str, Any]:

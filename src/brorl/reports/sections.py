@@ -27,8 +27,8 @@ def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -
             "axes": {key: label for key, label in AXES.items() if scores},
             "missing": _missing_scores(views),
             "groups": [
-                _group(charts, [*scores, *rollout_score_chart(views)]),
-                _group(charts, tasks, title="By task", small=True, note=_task_note(left_out)),
+                panel_group(charts, [*scores, *rollout_score_chart(views)]),
+                panel_group(charts, tasks, title="By task", small=True, note=_task_note(left_out)),
             ],
         },
         {
@@ -38,7 +38,7 @@ def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -
             "say, and whether the mass of correct answers grows.",
             "axes": {},
             "missing": _missing_breadth(views),
-            "groups": [_group(charts, breadth_charts(views))],
+            "groups": [panel_group(charts, breadth_charts(views))],
         },
         {
             "id": "health",
@@ -46,7 +46,7 @@ def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -
             "lead": "Exploration, step sizes, responses, time and memory.",
             "axes": {},
             "missing": "" if any(v.records for v in views) else "No step is done yet: the first one brings figures.",
-            "groups": [_group(charts, health_charts(views))],
+            "groups": [panel_group(charts, health_charts(views))],
         },
     ]
     if benchmarks:
@@ -56,7 +56,7 @@ def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -
             "lead": "Evaluations of brorl eval: scores, their cost in tokens, and whether quality grows with length.",
             "axes": {},
             "missing": "",
-            "groups": [_group(charts, benchmarks)],
+            "groups": [panel_group(charts, benchmarks)],
         }
         sections.insert(1, measured)
     for section in sections:
@@ -64,9 +64,10 @@ def chart_sections(views: Sequence[RunView], benchmarks: Sequence[Chart] = ()) -
     return sections, charts
 
 
-def _group(
+def panel_group(
     charts: list[Chart], panels: Sequence[Chart], *, title: str = "", note: str = "", small: bool = False
 ) -> dict[str, Any]:
+    """Panels that stand together; they are added to `charts`, and know their index there."""
     placed = []
     for panel in panels:
         placed.append({"index": len(charts), "title": panel["title"], "note": panel["note"], "alt": _spoken(panel)})
