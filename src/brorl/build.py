@@ -20,6 +20,7 @@ from brorl.config import Recipe, Ref
 from brorl.engines.local import LocalEngine, stop_token_ids
 from brorl.engines.protocol import Sampling
 from brorl.errors import RecipeError
+from brorl.learner.allocator import keep_freed_memory
 from brorl.learner.attention import use_trie_attention
 from brorl.learner.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from brorl.learner.lora import Lora, copy_sharing
@@ -126,6 +127,7 @@ def open_parts(recipe: Recipe) -> Iterator[Parts]:
     model, tokenizer = load_model(recipe.model.path, DTYPES[recipe.model.dtype])
     model.to(device)  # type: ignore[arg-type]
     use_trie_attention(model)
+    keep_freed_memory(model)
     stops = stop_token_ids(model, tokenizer)
     verification = recipe.verification
     with VerifierPool(
