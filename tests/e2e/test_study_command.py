@@ -138,6 +138,26 @@ def test_the_page_of_a_study_loads_without_a_complaint(finished: Path) -> None:
         assert complaints == []
 
 
+def test_the_planner_is_held_against_the_arms(finished: Path) -> None:
+    out = finished / "runs" / "toy"
+    brorl("study", finished / "study.yaml", "--report-only", cwd=finished)
+    found = json.loads((out / "results.json").read_text())["planner"]
+    costs = json.loads((out / "replay.json").read_text())
+    assert list(found) == ["narrow", "broad"]
+    for arm, quantities in found.items():
+        first = [RunDirectory.open(out / arm / f"seed-{seed}").read_metrics()[0] for seed in (1, 2)]
+        kept, nodes, seconds = (quantities[name] for name in ("kept_share", "nodes", "seconds"))
+        assert kept["measured"] == pytest.approx(sum(r["kept_share"] for r in first) / 2)
+        assert kept["low"] < kept["predicted"] < kept["high"]
+        assert nodes["measured"] == pytest.approx(sum(r["nodes"] / r["groups"] for r in first) / 2)
+        assert seconds["measured"] == costs[arm]["seconds"]
+        assert seconds["predicted"] > 0
+    # The pilot is the narrow arm's own step, and a random policy shares next to nothing: a law of growth holds.
+    assert found["narrow"]["nodes"]["predicted"] == pytest.approx(found["narrow"]["nodes"]["measured"], rel=0.05)
+    assert found["broad"]["nodes"]["predicted"] == pytest.approx(found["broad"]["nodes"]["measured"], rel=0.1)
+    assert found["broad"]["kept_share"]["predicted"] > found["narrow"]["kept_share"]["predicted"]
+
+
 def test_a_finished_study_trains_nothing_again(finished: Path) -> None:
     before = what_a_study_is(finished / "runs" / "toy")
     times = {file: file.stat().st_mtime_ns for file in (finished / "runs" / "toy").glob("*/*/metrics.jsonl")}

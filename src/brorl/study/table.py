@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from brorl.recipe_file import differences
+from brorl.study.planned import planner_check
 from brorl.study.replay import StepCost
 from brorl.study.results import HELDOUT, SCORE, Curve, common_amount, read_curve, score_at
 from brorl.study.running import StudyRun
@@ -44,6 +45,7 @@ def study_results(study: Study, runs: Sequence[StudyRun], costs: Mapping[str, St
         "runs": [_run(curve) for curve in curves],
         "by_prompt": _by_prompt(whole, roles.baseline),
         "equal_amounts": _equal_amounts(whole),
+        "planner": planner_check(study, runs, costs),
     }
 
 
