@@ -78,8 +78,8 @@ def test_a_mean_over_each_micro_batch_is_found(tmp_path: Path, monkeypatch: pyte
 def test_a_cut_without_the_whole_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = tree.cut
 
-    def rootless(index: int, group: RolloutGroup, max_nodes: int) -> Iterator[tree.Piece]:
-        for piece in sound(index, group, max_nodes):
+    def rootless(index: int, group: RolloutGroup, max_nodes: int, **part: Any) -> Iterator[tree.Piece]:
+        for piece in sound(index, group, max_nodes, **part):
             yield replace(piece, path=piece.path[1:])
 
     monkeypatch.setattr(tree, "cut", rootless)
