@@ -23,7 +23,7 @@ from brorl.verl.plugin import registered_name, row_advantages
 from command_line import brorl, refused
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-TRAINING = sorted(path for path in RECIPES.glob("*.yaml") if path.name != "simulation.yaml")
+TRAINING = sorted({*RECIPES.glob("*.yaml")} - {*RECIPES.glob("*_study.yaml"), RECIPES / "simulation.yaml"})
 QUICKSTART = RECIPES / "quickstart.yaml"
 FILES = {"overrides.txt", "launch.sh", "reward.py", "reward.json", "README.md"}
 
