@@ -135,6 +135,8 @@ def test_the_page_of_a_study_loads_without_a_complaint(finished: Path) -> None:
         page.click("[data-axis=kept_samples]")
         assert "kept samples" in page.locator(".plot").first.inner_text()
         assert page.locator("th", has_text="broad, seed 2").count() == 2  # its run, and against the baseline's
+        words = json.loads((finished / "runs/toy/results.json").read_text())["verdict"]["words"]
+        assert page.locator(".verdicts b", has_text=words[1:]).is_visible()
         assert complaints == []
 
 
