@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reproduction_table
 import yaml
 from safetensors.numpy import load_file
 
@@ -135,6 +136,8 @@ def test_the_page_of_a_study_loads_without_a_complaint(finished: Path) -> None:
         page.click("[data-axis=kept_samples]")
         assert "kept samples" in page.locator(".plot").first.inner_text()
         assert page.locator("th", has_text="broad, seed 2").count() == 2  # its run, and against the baseline's
+        words = json.loads((finished / "runs/toy/results.json").read_text())["verdict"]["words"]
+        assert page.locator(".verdicts b", has_text=words[1:]).is_visible()
         assert complaints == []
 
 
@@ -156,6 +159,26 @@ def test_the_planner_is_held_against_the_arms(finished: Path) -> None:
     assert found["narrow"]["nodes"]["predicted"] == pytest.approx(found["narrow"]["nodes"]["measured"], rel=0.05)
     assert found["broad"]["nodes"]["predicted"] == pytest.approx(found["broad"]["nodes"]["measured"], rel=0.1)
     assert found["broad"]["kept_share"]["predicted"] > found["narrow"]["kept_share"]["predicted"]
+
+
+def test_the_reproduction_page_is_filled_from_these_results(finished: Path, tmp_path: Path) -> None:
+    brorl("study", finished / "study.yaml", "--report-only", cwd=finished)
+    results = json.loads((finished / "runs/toy/results.json").read_text())
+    (tmp_path / "laptop").mkdir()
+    (tmp_path / "laptop/results.json").write_text(json.dumps(results))
+    cells = {name: reproduction_table.cell("laptop", name, tmp_path) for name in reproduction_table.STUDY_CELLS}
+    assert reproduction_table.MISSING not in cells.values()
+    assert results["verdict"]["words"] in cells["verdict"]
+    assert "4 of 4 runs, steps 3 each" in cells["runs"]
+    for name in ("course", "kept_share", "throughput", "tokens", "retained"):
+        assert [line.split(" (")[0] for line in cells[name].split("<br>")] == ["narrow", "broad"]
+    at_equal = results["equal_amounts"]["seconds"]["arms"]["broad"]["mean"]
+    assert f"broad {at_equal:.3f} (" in cells["equal_seconds"]
+    assert f"{results['arms'][1]['facts']['kept_share']:.2f} (first step" in cells["kept_share"]
+    page = reproduction_table.filled(reproduction_table.PAGE.read_text(encoding="utf-8"), tmp_path)
+    assert f"| broad | {results['planner']['broad']['kept_share']['predicted']:.2f} (" in page
+    assert reproduction_table.filled(page, tmp_path) == page
+    assert page.count("\n| ") > reproduction_table.PAGE.read_text(encoding="utf-8").count("\n| ")
 
 
 def test_a_finished_study_trains_nothing_again(finished: Path) -> None:

@@ -77,7 +77,8 @@ def _course(
 
 def study_tables(results: Mapping[str, Any]) -> list[Table]:
     """The tables of page and terminal: `title`, `note`, `head`, `rows` of text."""
-    return [_scores(results), _cost(results), _exploration(results), _equal(results), _runs(results), _prompts(results)]
+    made = (_scores, _cost, _exploration, _equal, _planner, _runs, _prompts)
+    return [make(results) for make in made]
 
 
 def _scores(results: Mapping[str, Any]) -> Table:
@@ -165,6 +166,27 @@ def _equal(results: Mapping[str, Any]) -> Table:
             [arm["arm"], *(_interval(found["arms"][arm["arm"]]) for found in axes.values())] for arm in results["arms"]
         ],
     }
+
+
+def _planner(results: Mapping[str, Any]) -> Table:
+    rows: list[list[str]] = []
+    for arm, found in results["planner"].items():
+        kept, nodes, seconds = found["kept_share"], found["nodes"], found["seconds"]
+        rows.append(
+            [
+                arm, f"{kept['predicted']:.2f} ({kept['low']:.2f} to {kept['high']:.2f})", f"{kept['measured']:.2f}",
+                _number(nodes["predicted"], ",.0f"), _number(nodes["measured"], ",.0f"),
+                _number(seconds["predicted"], ".2f"), _number(seconds["measured"], ".2f"),
+            ]
+        )  # fmt: skip
+    return {
+        "title": "What brorl plan would have said",
+        "note": "Predicted of each arm from the baseline's first step, seconds from its replay; measured in the arm's "
+        "own first step, seconds in its replay. Kept share with its 90 % interval.",
+        "head": ["arm", "kept share, predicted", "measured", "nodes of a group, predicted", "measured",
+                 "s a step, predicted", "measured"],
+        "rows": rows,
+    }  # fmt: skip
 
 
 def _runs(results: Mapping[str, Any]) -> Table:
