@@ -112,7 +112,8 @@ def equal(axis: str) -> Callable[[Results], str]:
         if not found:
             return MISSING
         arms = [f"{arm['arm']} {interval(found['arms'][arm['arm']])}" for arm in results["arms"]]
-        return f"at {found['amount']:,.0f}: {', '.join(arms)}"
+        amount = found["amount"]
+        return f"at {amount:{',.0f' if amount >= 100 else '.3g'}}: {', '.join(arms)}"
 
     return text
 
