@@ -1,6 +1,7 @@
 """What glibc's allocator does with the large temporaries of a training step."""
 
 import ctypes
+from collections.abc import Callable
 
 from transformers import PreTrainedModel
 
@@ -18,4 +19,13 @@ def keep_freed_memory(model: PreTrainedModel) -> bool:
     if model.device.type != "cpu" or size < _LARGE:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1) and mallopt(_MMAP_THRESHOLD, 2**27))
+    return mallopt is not None and keep_below_largest(mallopt)
+
+
+def keep_below_largest(mallopt: Callable[[int, int], int]) -> bool:
+    """Keep freed blocks up to the largest size that this `mallopt` takes: 128 MiB, else 32 MiB (glibc before 2.35).
+
+    The size comes first: giving memory back set alone would hold it at 128 KiB, and fault in more than before.
+    """
+    taken = any(mallopt(_MMAP_THRESHOLD, size) for size in (2**27, 2**25))
+    return taken and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
