@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from brorl import __version__
@@ -23,8 +23,10 @@ def rendered(template: str, scripts: Sequence[str], data: Any, **values: Any) ->
         values: for the template, escaped there.
     """
     script, plotly = "\n".join(map(_asset, scripts)), get_plotlyjs()
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return page.from_string(_asset(template)).render(
+    pages = Environment(
+        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return pages.get_template(template).render(
         policy=_policy(plotly, script),
         style=_Trusted(_asset("page.css")),
         plotly=_Trusted(plotly),

@@ -8,7 +8,7 @@ import numpy as np
 from brorl.reports.plots import Chart, bare, chart, line
 from brorl.reports.rendering import rendered
 from brorl.reports.sections import panel_group
-from brorl.theory.agreement import student_quantile
+from brorl.theory.agreement import mean_interval
 
 AXES = {
     "steps": "steps",
@@ -66,11 +66,15 @@ def _course(
     runs: Sequence[Mapping[str, Any]], arm: str, index: int, name: str, axes: Mapping[str, str]
 ) -> dict[str, Any]:
     values = np.array([run["scores"][name] for run in runs])
-    reach = np.zeros(values.shape[1])
-    if len(values) > 1:
-        reach = student_quantile(0.975, len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
-    mean = values.mean(axis=0)
-    trace = line(runs[0]["steps"], mean.tolist(), arm, index, low=(mean - reach).tolist(), high=(mean + reach).tolist())
+    intervals = [mean_interval(column, 0.95) for column in values.T]
+    trace = line(
+        runs[0]["steps"],
+        values.mean(axis=0).tolist(),
+        arm,
+        index,
+        low=[found and found.low for found in intervals],
+        high=[found and found.high for found in intervals],
+    )
     trace["meta"] = {axis: np.mean([run["used"][axis] for run in runs], axis=0).tolist() for axis in axes}
     return trace
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from brorl.config import Recipe
 from brorl.evaluation.token_efficiency import token_efficiency
-from brorl.rundir import RunDirectory
+from brorl.group import ScoredGroup
 from brorl.storage import read_groups
 from brorl.study.replay import StepCost, counts
 from brorl.study.running import StudyRun
@@ -69,7 +69,9 @@ def read_curve(run: StudyRun, cost: StepCost | None) -> Curve | None:
     steps = sorted(set.intersection(*({*found} for found in scores.values())))
     records = directory.read_metrics()[: steps[-1]]
     threshold = run.recipe.verification.correct_threshold
-    last = read_groups(directory.evaluation_file(steps[-1], HELDOUT).with_suffix(".parquet"))
+    first, last = (
+        read_groups(directory.evaluation_file(step, HELDOUT).with_suffix(".parquet")) for step in (steps[0], steps[-1])
+    )
     return Curve(
         arm=run.arm,
         seed=run.seed,
@@ -81,10 +83,10 @@ def read_curve(run: StudyRun, cost: StepCost | None) -> Curve | None:
             for name, found in scores.items()
             for k in run.recipe.evaluation.ks
         },
-        start=_rates(directory, steps[0], threshold),
-        end=_rates(directory, steps[-1], threshold),
+        start=_rates(first, threshold),
+        end=_rates(last, threshold),
         samples=run.recipe.evaluation.rollouts,
-        facts=_facts(records, run.recipe),
+        facts=_facts(records),
         efficiency=token_efficiency(last, (), threshold),
     )
 
@@ -118,17 +120,16 @@ def _used(
     return found
 
 
-def _rates(directory: RunDirectory, step: int, threshold: float) -> Floats:
-    groups = read_groups(directory.evaluation_file(step, HELDOUT).with_suffix(".parquet"))
+def _rates(groups: Sequence[ScoredGroup], threshold: float) -> Floats:
     return np.array([g.successes(threshold) / g.scored_rollouts if g.scored_rollouts else np.nan for g in groups])
 
 
-def _facts(records: Sequence[Mapping[str, Any]], recipe: Recipe) -> dict[str, float | None]:
+def _facts(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     tenth = max(1, len(records) // 10)
     probes = [record["probe"] for record in records if record.get("probe")]
-    kept = sum(counts(record, recipe)["kept_samples"] for record in records)
+    kept = float(sum(record["kept_share"] * record["groups"] for record in records))
     return {
-        "kept_share": _ratio(kept, _sum(records, "rollouts")),
+        "kept_share": _ratio(kept, _sum(records, "groups")),
         "distinct_node_share": _ratio(_sum(records, "nodes"), _sum(records, "tokens")),
         "nodes_per_prompt": _ratio(_sum(records, "nodes"), _sum(records, "groups")),
         "entropy_first_tenth": _mean(records[:tenth], "entropy"),

@@ -9,7 +9,7 @@ import numpy as np
 from brorl.recipe_file import differences
 from brorl.study.planned import planner_check
 from brorl.study.replay import StepCost
-from brorl.study.results import HELDOUT, SCORE, Curve, common_amount, read_curve, score_at
+from brorl.study.results import SCORE, Curve, common_amount, read_curve, score_at
 from brorl.study.running import StudyRun
 from brorl.study.spec import AXES, Study
 from brorl.study.verdict import RULE, Difference, adjusted, difference, verdict
@@ -189,9 +189,3 @@ def _equal_amounts(whole: Mapping[str, Sequence[Curve]]) -> Figures:
 def _mean(values: Any) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def score_names(results: Mapping[str, Any]) -> list[str]:
-    """The scores that any run has, held-out ones first."""
-    names = {name for run in results["runs"] for name in run["scores"]}
-    return sorted(names, key=lambda name: (not name.startswith(HELDOUT), len(name), name))

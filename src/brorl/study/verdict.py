@@ -6,12 +6,11 @@ is luck. Tests by prompt take two runs as they are; they say something about the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Literal
 
 import numpy as np
 
-from brorl.theory.agreement import student_quantile
+from brorl.theory.agreement import mean_interval
 from brorl.theory.comparison import holm, paired_t
 
 RULE = (
@@ -62,13 +61,14 @@ def difference(base: Mapping[int, float], other: Mapping[int, float]) -> Differe
     if not seeds:
         raise ValueError("no seed in common")
     values = np.array([other[seed] - base[seed] for seed in seeds])
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Difference(mean=mean, low=None, high=None, p_two_sided=None, seeds=len(values))
-    reach = student_quantile((1 + LEVEL) / 2, len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values))
-    test = paired_t(values)
+    interval = mean_interval(values, LEVEL)
+    test = interval and paired_t(values)
     return Difference(
-        mean=mean, low=mean - reach, high=mean + reach, p_two_sided=test and test.p_two_sided, seeds=len(values)
+        mean=float(values.mean()),
+        low=interval and interval.low,
+        high=interval and interval.high,
+        p_two_sided=test and test.p_two_sided,
+        seeds=len(values),
     )
 
 

@@ -5,7 +5,7 @@ Both halves are s + noise with the same expected gradient s and independent nois
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import pi, sqrt
 
@@ -84,15 +84,19 @@ def agreement(pairs: Sequence[GradientPair], *, level: float = 0.9) -> Agreement
     )
 
 
-def _interval(values: Array, level: float, *, least: float) -> Interval | None:
-    """Of the mean, cut to what is possible: `least` to 1."""
+def mean_interval(values: Array, level: float) -> Interval | None:
+    """The mean of f64[n] independent values with its t interval; None for fewer than two."""
     if len(values) < 2:
         return None
     mean = float(values.mean())
     reach = student_quantile((1 + level) / 2, len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values))
-    return Interval(
-        value=mean, low=max(mean - reach, least), high=min(mean + reach, 1.0), level=level, problems=len(values)
-    )
+    return Interval(value=mean, low=mean - reach, high=mean + reach, level=level, problems=len(values))
+
+
+def _interval(values: Array, level: float, *, least: float) -> Interval | None:
+    """Of the mean, cut to what is possible: `least` to 1."""
+    found = mean_interval(values, level)
+    return found and replace(found, low=max(found.low, least), high=min(found.high, 1.0))
 
 
 def _ratio(signal2: Array, noise2: Array, level: float) -> Interval:

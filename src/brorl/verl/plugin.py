@@ -139,7 +139,9 @@ def policy_loss(
         eps_high=config.clip_ratio_high,
         dual_clip=config.clip_ratio_c if dual else None,
     )
-    terms = _sequence_terms(log_prob.detach() - old_log_prob, advantages, weights, mask, settings)
+    terms = None
+    if sequence_level:
+        terms = _sequence_terms(log_prob.detach() - old_log_prob, advantages, weights, mask, settings)
     signed = (weights * advantages)[mask]
     inputs = LossInputs(
         logprobs=log_prob[mask],
@@ -148,7 +150,7 @@ def policy_loss(
         positive=signed.clamp(min=0),
         negative=signed.clamp(max=0),
         total=weights[mask],
-        sequence=terms if sequence_level else None,
+        sequence=terms,
     )
     value, sums = loss(inputs, settings)
     # verl averages a loss's metrics over micro-batches, so each is a mean within its own.
